@@ -1,0 +1,82 @@
+/// The one interface for collectives on device arrays. SPDX-License-Identifier: Apache-2.0
+///
+/// A collective starts the transfer and returns a Ticket; nothing is complete before Ticket::wait(). MPI is behind it
+/// here (collectives_mpi.cpp); another library is another class that implements Collectives.
+/// Counts are size_t and never narrowed: large ones are sent by MPI-4 large counts or derived types.
+/// Determinism: sums are added in rank order, so bits do not depend on timing, algorithm choice or the MPI library.
+#pragma once
+
+#include "core/element.hpp"
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+
+namespace atoll {
+
+class Communicator;
+
+/// An operation under way. Destroying a ticket that was not waited for waits.
+class Ticket {
+ public:
+  class Operation {
+   public:
+    virtual ~Operation() = default;
+    virtual bool test() = 0;  ///< progress; true when complete (further calls stay true)
+    virtual void wait() = 0;  ///< complete on return: results visible to kernels launched on the Exec given at the start
+  };
+  Ticket() = default;  ///< complete
+  explicit Ticket(std::unique_ptr<Operation> operation) : operation_(std::move(operation)) {}
+  Ticket(Ticket&&) noexcept = default;
+  Ticket& operator=(Ticket&& other) noexcept {
+    if (this != &other) {
+      wait();
+      operation_ = std::move(other.operation_);
+    }
+    return *this;
+  }
+  ~Ticket() { wait(); }
+  bool test() { return !operation_ || operation_->test(); }
+  void wait() {
+    if (operation_) operation_->wait();
+    operation_.reset();
+  }
+
+ private:
+  std::unique_ptr<Operation> operation_;
+};
+
+/// Counted where it happens. bytes_sent is what a ring sends from this rank: (m-1)/m of the whole for an all-gather or a
+/// reduce-scatter of m ranks, twice that for an all-reduce.
+struct CommunicationStats {
+  std::uint64_t bytes_sent = 0;
+  double seconds_waited = 0;  ///< exposed: time inside calls and waits
+};
+
+class Collectives {
+ public:
+  virtual ~Collectives() = default;
+  virtual int rank() const = 0;
+  virtual int size() const = 0;
+
+  /// recv[r * count + i] = send_r[i] for every rank r. `send` may be recv + rank * count (in place), else they are disjoint.
+  virtual Ticket all_gather(const void* send, void* recv, std::size_t count, Element element, const Exec& exec) = 0;
+
+  /// recv[i] = sum over ranks r, in rank order, of send_r[rank * count + i]. `send` has size() * count elements and
+  /// must stay untouched until the ticket is complete. fp32 and fp64. With accumulate, recv[i] += that sum.
+  virtual Ticket reduce_scatter(const void* send, void* recv, std::size_t count, Element element, bool accumulate,
+                                const Exec& exec) = 0;
+
+  /// data[i] = sum over ranks, in rank order: a reduce-scatter and an all-gather of slices. fp32 and fp64.
+  virtual Ticket all_reduce(void* data, std::size_t count, Element element, const Exec& exec) = 0;
+
+  const CommunicationStats& stats() const { return stats_; }
+
+ protected:
+  CommunicationStats stats_;
+};
+
+/// Collectives over MPI, on a communicator that must outlive them. Memory that the host cannot reach is staged.
+std::unique_ptr<Collectives> make_mpi_collectives(const Communicator& comm);
+
+}  // namespace atoll
