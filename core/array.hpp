@@ -10,7 +10,7 @@
 #include <string>
 #include <vector>
 
-namespace atoll {
+namespace atl {
 
 template <class T>
 using View1 = Kokkos::View<T*, Kokkos::LayoutRight, Memory>;
@@ -24,7 +24,7 @@ View1<T> allocate(const std::string& label, std::size_t n) {
   if (n > 0) {
     Kokkos::parallel_for("atoll::fill_zero", Kokkos::RangePolicy<Exec, Kokkos::IndexType<std::int64_t>>(0, n),
                          KOKKOS_LAMBDA(const std::int64_t i) { view(i) = T(0); });
-    Kokkos::fence("atoll::allocate");
+    Exec().fence();
   }
   return view;
 }
@@ -37,7 +37,7 @@ View2<T> allocate(const std::string& label, std::size_t rows, std::size_t column
     T* const data = view.data();
     Kokkos::parallel_for("atoll::fill_zero", Kokkos::RangePolicy<Exec, Kokkos::IndexType<std::int64_t>>(0, view.size()),
                          KOKKOS_LAMBDA(const std::int64_t i) { data[i] = T(0); });
-    Kokkos::fence("atoll::allocate");
+    Exec().fence();
   }
   return view;
 }
@@ -100,4 +100,4 @@ std::vector<std::remove_const_t<T>> to_host(const View1<T>& from) {
   return values;
 }
 
-}  // namespace atoll
+}  // namespace atl

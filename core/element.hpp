@@ -7,7 +7,7 @@
 #include <cstdint>
 #include <string_view>
 
-namespace atoll {
+namespace atl {
 
 /// bfloat16: the upper 16 bits of an fp32 number. Storage only; arithmetic happens in float.
 struct bf16 {
@@ -81,4 +81,4 @@ constexpr std::string_view name_of(Element element) {
   return "?";
 }
 
-}  // namespace atoll
+}  // namespace atl

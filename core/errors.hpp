@@ -6,7 +6,7 @@
 #include <stdexcept>
 #include <string>
 
-namespace atoll {
+namespace atl {
 
 enum class ExitCode : int {
   done = 0,
@@ -41,11 +41,11 @@ class DataError : public Error {
 /// Contract between parts of atoll, always checked: a violation is a defect of atoll, not of its input.
 #define ATOLL_REQUIRE(condition)                                                                       \
   do {                                                                                                 \
-    if (!(condition)) ::atoll::contract_violated(#condition, __FILE__, __LINE__);                      \
+    if (!(condition)) ::atl::contract_violated(#condition, __FILE__, __LINE__);                      \
   } while (false)
 
 [[noreturn]] inline void contract_violated(const char* condition, const char* file, int line) {
   throw Error(std::string("internal error: ") + condition + " does not hold at " + file + ":" + std::to_string(line));
 }
 
-}  // namespace atoll
+}  // namespace atl

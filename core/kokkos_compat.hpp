@@ -6,7 +6,7 @@
 #include <cmath>
 #include <type_traits>
 
-namespace atoll {
+namespace atl {
 
 /// The execution space of every kernel: one per build.
 using Exec = Kokkos::DefaultExecutionSpace;
@@ -35,4 +35,35 @@ using std::sqrt;
 
 inline int kokkos_version() { return KOKKOS_VERSION; }
 
-}  // namespace atoll
+/// Devices this process sees; 0 in a host build. May be called before Kokkos is initialised.
+inline int number_of_devices() {
+  if constexpr (kernels_on_host) return 0;
+#if KOKKOS_VERSION >= 40300
+  return Kokkos::num_devices();
+#elif defined(KOKKOS_ENABLE_CUDA)
+  return static_cast<int>(Kokkos::Cuda::detect_device_count());
+#elif defined(KOKKOS_ENABLE_HIP) && KOKKOS_VERSION >= 40000
+  return static_cast<int>(Kokkos::HIP::detect_device_count());
+#elif defined(KOKKOS_ENABLE_HIP)
+  return static_cast<int>(Kokkos::Experimental::HIP::detect_device_count());
+#else
+  return 0;
+#endif
+}
+
+/// Starts Kokkos without its warnings. `threads` of a threaded host backend; `device` of an accelerator, -1 for none.
+inline void initialize_kokkos(int threads, int device) {
+#if KOKKOS_VERSION >= 30700
+  Kokkos::InitializationSettings settings;
+  settings.set_num_threads(threads).set_disable_warnings(true);
+  if (device >= 0) settings.set_device_id(device);
+#else
+  Kokkos::InitArguments settings;
+  settings.num_threads = threads;
+  settings.device_id = device;
+  settings.disable_warnings = true;
+#endif
+  Kokkos::initialize(settings);
+}
+
+}  // namespace atl

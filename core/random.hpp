@@ -9,7 +9,7 @@
 #include <cstdint>
 #include <string_view>
 
-namespace atoll {
+namespace atl {
 
 KOKKOS_INLINE_FUNCTION std::uint64_t mix64(std::uint64_t x) {
   x += 0x9e3779b97f4a7c15ull;
@@ -42,4 +42,4 @@ inline std::uint64_t random_key(std::uint64_t seed, std::string_view name) {
   return mix64(hash ^ mix64(seed));
 }
 
-}  // namespace atoll
+}  // namespace atl

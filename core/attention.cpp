@@ -1,0 +1,297 @@
+/// SPDX-License-Identifier: Apache-2.0
+#include "core/attention.hpp"
+
+#include "core/tile.hpp"
+
+namespace atl {
+
+namespace {
+
+// Queries and keys of a block: what fits the second-level cache of a core, or the shared memory of a device.
+template <class R>
+constexpr int block = kernels_on_host ? 64 : (sizeof(R) == 8 ? 16 : 32);
+
+constexpr int round_up(int n, int multiple) { return (n + multiple - 1) / multiple * multiple; }
+
+/// What both kernels know of the shapes, as int for device arithmetic.
+template <class T>
+struct Dimensions {
+  using R = Accumulator<T>;
+  int length, query_heads, key_value_heads, head, padded_head, width, blocks;
+  R scale;
+
+  explicit Dimensions(const AttentionShape& shape)
+      : length(static_cast<int>(shape.length)),
+        query_heads(static_cast<int>(shape.query_heads)),
+        key_value_heads(static_cast<int>(shape.key_value_heads)),
+        head(static_cast<int>(shape.head_size)),
+        padded_head(round_up(head, tile_columns<R>)),
+        width(static_cast<int>(shape.width())),
+        blocks((length + block<R> - 1) / block<R>),
+        scale(R(1) / std::sqrt(R(head))) {}
+  KOKKOS_INLINE_FUNCTION int group() const { return query_heads / key_value_heads; }
+};
+
+/// Rows [first, first + block) of one head into scratch (block, padded_head), zeros beyond the end, times `factor`.
+template <class T, class R>
+KOKKOS_INLINE_FUNCTION void load_rows(const TeamMember& member, const Dimensions<T>& n, const T* from, int stride,
+                                      int first, R factor, R* to) {
+  team_for(member, block<R>, [&](const int i) {
+    R* const row = to + i * n.padded_head;
+    const T* const source = from + static_cast<std::size_t>(first + i) * stride;
+    const int known = first + i < n.length ? n.head : 0;
+    for (int d = 0; d < known; ++d) row[d] = factor * R(source[d]);
+    for (int d = known; d < n.padded_head; ++d) row[d] = 0;
+  });
+}
+
+/// The same, transposed: scratch (padded_head, block).
+template <class T, class R>
+KOKKOS_INLINE_FUNCTION void load_columns(const TeamMember& member, const Dimensions<T>& n, const T* from, int stride,
+                                         int first, R* to) {
+  team_for(member, block<R>, [&](const int i) {
+    const T* const source = from + static_cast<std::size_t>(first + i) * stride;
+    const int known = first + i < n.length ? n.head : 0;
+    for (int d = 0; d < known; ++d) to[d * block<R> + i] = source[d];
+    for (int d = known; d < n.padded_head; ++d) to[d * block<R> + i] = 0;
+  });
+}
+
+template <class T>
+struct Forward {
+  using R = Accumulator<T>;
+  Dimensions<T> n;
+  const T* qkv;
+  T* out;
+  R* lse;
+
+  static std::size_t scratch_elements(const Dimensions<T>& n) {
+    constexpr int b = block<R>;
+    return static_cast<std::size_t>(4 * b * n.padded_head + b * b + 2 * b) + 64;
+  }
+
+  // One team: one block of queries of one head. Later blocks have more keys; they come first for balance.
+  KOKKOS_FUNCTION void operator()(const TeamMember& member) const {
+    constexpr int b = block<R>;
+    const int query_block = n.blocks - 1 - member.league_rank() % n.blocks;
+    const int head = member.league_rank() / n.blocks % n.query_heads;
+    const int sequence = member.league_rank() / n.blocks / n.query_heads;
+    Scratch<R> scratch(member.team_scratch(0), scratch_elements(n) - 64);
+    R* const q = scratch.data();
+    R* const kt = q + b * n.padded_head;
+    R* const v = kt + b * n.padded_head;
+    R* const o = v + b * n.padded_head;
+    R* const s = o + b * n.padded_head;
+    R* const row_max = s + b * b;
+    R* const row_sum = row_max + b;
+
+    const T* const base = qkv + static_cast<std::size_t>(sequence) * n.length * n.width;
+    const T* const keys = base + (n.query_heads + head / n.group()) * n.head;
+    const T* const values = keys + n.key_value_heads * n.head;
+    const int first_query = query_block * b;
+    load_rows(member, n, base + head * n.head, n.width, first_query, n.scale, q);
+    team_for(member, b, [&](const int i) {
+      row_max[i] = -INFINITY;
+      row_sum[i] = 0;
+      for (int d = 0; d < n.padded_head; ++d) o[i * n.padded_head + d] = 0;
+    });
+
+    for (int key_block = 0; key_block <= query_block; ++key_block) {
+      member.team_barrier();
+      load_columns(member, n, keys, n.width, key_block * b, kt);
+      load_rows(member, n, values, n.width, key_block * b, R(1), v);
+      member.team_barrier();
+      tile_product(member, b, b, n.padded_head, q, n.padded_head, 1, kt, b, Store::overwrite, s, b);
+      member.team_barrier();
+      team_for(member, b, [&](const int i) {
+        R* const row = s + i * b;
+        const int visible = key_block == query_block ? i + 1 : b;
+        for (int j = visible; j < b; ++j) row[j] = -INFINITY;
+        R largest = row_max[i];
+        for (int j = 0; j < visible; ++j) largest = row[j] > largest ? row[j] : largest;
+        R partial[detail::lanes] = {};
+        for (int j = 0; j < b; j += detail::lanes)
+          for (int l = 0; l < detail::lanes; ++l) {
+            const R p = fast_exp(row[j + l] - largest);
+            row[j + l] = p;
+            partial[l] += p;
+          }
+        R total = 0;
+        for (int l = 0; l < detail::lanes; ++l) total += partial[l];
+        const R rescale = fast_exp(row_max[i] - largest);
+        row_sum[i] = row_sum[i] * rescale + total;
+        row_max[i] = largest;
+        for (int d = 0; d < n.padded_head; ++d) o[i * n.padded_head + d] *= rescale;
+      });
+      member.team_barrier();
+      tile_product(member, b, n.padded_head, b, s, b, 1, v, n.padded_head, Store::add, o, n.padded_head);
+    }
+    member.team_barrier();
+    team_for(member, b, [&](const int i) {
+      const int t = first_query + i;
+      if (t >= n.length) return;
+      T* const to = out + (static_cast<std::size_t>(sequence) * n.length + t) * n.query_heads * n.head + head * n.head;
+      const R reciprocal = R(1) / row_sum[i];
+      for (int d = 0; d < n.head; ++d) to[d] = T(o[i * n.padded_head + d] * reciprocal);
+      lse[(static_cast<std::size_t>(sequence) * n.query_heads + head) * n.length + t] =
+          row_max[i] + math::log(row_sum[i]);
+    });
+  }
+};
+
+template <class T>
+struct Backward {
+  using R = Accumulator<T>;
+  Dimensions<T> n;
+  const T* qkv;
+  const T* dout;
+  const R* lse;
+  const R* delta;
+  T* dqkv;
+
+  static std::size_t scratch_elements(const Dimensions<T>& n) {
+    constexpr int b = block<R>;
+    return static_cast<std::size_t>(8 * b * n.padded_head + 2 * b * b) + 64;
+  }
+
+  // One team: one key-value head of one sequence, with the query heads that share it. It alone writes their gradients, so
+  // nothing is summed by atomics.
+  KOKKOS_FUNCTION void operator()(const TeamMember& member) const {
+    constexpr int b = block<R>;
+    const int kv_head = member.league_rank() % n.key_value_heads;
+    const int sequence = member.league_rank() / n.key_value_heads;
+    Scratch<R> scratch(member.team_scratch(0), scratch_elements(n) - 64);
+    R* const k = scratch.data();
+    R* const kt = k + b * n.padded_head;
+    R* const vt = kt + b * n.padded_head;
+    R* const dk = vt + b * n.padded_head;
+    R* const dv = dk + b * n.padded_head;
+    R* const q = dv + b * n.padded_head;
+    R* const dy = q + b * n.padded_head;
+    R* const dq = dy + b * n.padded_head;
+    R* const p = dq + b * n.padded_head;
+    R* const ds = p + b * b;
+
+    const std::size_t first_row = static_cast<std::size_t>(sequence) * n.length;
+    const T* const base = qkv + first_row * n.width;
+    T* const dbase = dqkv + first_row * n.width;
+    const int key_offset = (n.query_heads + kv_head) * n.head;
+    const int value_offset = key_offset + n.key_value_heads * n.head;
+    for (int key_block = 0; key_block < n.blocks; ++key_block) {
+      const int first_key = key_block * b;
+      member.team_barrier();
+      load_rows(member, n, base + key_offset, n.width, first_key, R(1), k);
+      load_columns(member, n, base + key_offset, n.width, first_key, kt);
+      load_columns(member, n, base + value_offset, n.width, first_key, vt);
+      team_for(member, 2 * b * n.padded_head, [&](const int i) { dk[i] = 0; });  // and dv, which follows it
+
+      for (int head = kv_head * n.group(); head < (kv_head + 1) * n.group(); ++head) {
+        const R* const head_lse = lse + (static_cast<std::size_t>(sequence) * n.query_heads + head) * n.length;
+        const R* const head_delta = delta + (static_cast<std::size_t>(sequence) * n.query_heads + head) * n.length;
+        for (int query_block = key_block; query_block < n.blocks; ++query_block) {
+          const int first_query = query_block * b;
+          member.team_barrier();
+          load_rows(member, n, base + head * n.head, n.width, first_query, n.scale, q);
+          load_rows(member, n, dout + first_row * n.query_heads * n.head + head * n.head, n.query_heads * n.head,
+                    first_query, R(1), dy);
+          member.team_barrier();
+          tile_product(member, b, b, n.padded_head, q, n.padded_head, 1, kt, b, Store::overwrite, p, b);
+          tile_product(member, b, b, n.padded_head, dy, n.padded_head, 1, vt, b, Store::overwrite, ds, b);
+          member.team_barrier();
+          team_for(member, b, [&](const int i) {
+            R* const prow = p + i * b;
+            R* const dsrow = ds + i * b;
+            const int t = first_query + i;
+            const int visible = t >= n.length ? 0 : (key_block == query_block ? i + 1 : b);
+            const R row_lse = t < n.length ? head_lse[t] : R(0), row_delta = t < n.length ? head_delta[t] : R(0);
+            for (int j = 0; j < b; ++j) {
+              const R value = fast_exp(prow[j] - row_lse);
+              prow[j] = value;
+              dsrow[j] = value * (dsrow[j] - row_delta);
+            }
+            for (int j = visible; j < b; ++j) prow[j] = dsrow[j] = 0;
+          });
+          member.team_barrier();
+          tile_product(member, b, n.padded_head, b, p, 1, b, dy, n.padded_head, Store::add, dv, n.padded_head);
+          tile_product(member, b, n.padded_head, b, ds, 1, b, q, n.padded_head, Store::add, dk, n.padded_head);
+          tile_product(member, b, n.padded_head, b, ds, b, 1, k, n.padded_head, Store::overwrite, dq, n.padded_head);
+          member.team_barrier();
+          team_for(member, b, [&](const int i) {
+            if (first_query + i >= n.length) return;
+            T* const to = dbase + static_cast<std::size_t>(first_query + i) * n.width + head * n.head;
+            const R* const from = dq + i * n.padded_head;
+            if (key_block == 0)
+              for (int d = 0; d < n.head; ++d) to[d] = T(n.scale * from[d]);
+            else
+              for (int d = 0; d < n.head; ++d) to[d] = T(R(to[d]) + n.scale * from[d]);
+          });
+        }
+      }
+      member.team_barrier();
+      team_for(member, b, [&](const int i) {
+        if (first_key + i >= n.length) return;
+        T* const row = dbase + static_cast<std::size_t>(first_key + i) * n.width;
+        for (int d = 0; d < n.head; ++d) {
+          row[key_offset + d] = T(dk[i * n.padded_head + d]);
+          row[value_offset + d] = T(dv[i * n.padded_head + d]);
+        }
+      });
+    }
+  }
+};
+
+void check(const AttentionShape& shape, std::size_t rows, std::size_t columns) {
+  ATOLL_REQUIRE(shape.key_value_heads > 0 && shape.query_heads % shape.key_value_heads == 0);
+  ATOLL_REQUIRE(rows == shape.sequences * shape.length && columns == shape.width());
+}
+
+}  // namespace
+
+template <class T>
+void attention(const Exec& exec, const AttentionShape& shape, View2<const T> qkv, View2<T> out,
+               View1<Accumulator<T>> lse) {
+  check(shape, qkv.extent(0), qkv.extent(1));
+  const Dimensions<T> n(shape);
+  for_each_team("atoll::attention", exec, shape.sequences * shape.query_heads * static_cast<std::size_t>(n.blocks),
+                Forward<T>{n, qkv.data(), out.data(), lse.data()},
+                Forward<T>::scratch_elements(n) * sizeof(Accumulator<T>));
+}
+
+template <class T>
+void attention_backward(const Exec& exec, const AttentionShape& shape, View2<const T> qkv, View2<const T> out,
+                        View2<const T> dout, View1<const Accumulator<T>> lse, View2<T> dqkv,
+                        View1<Accumulator<T>> delta) {
+  using R = Accumulator<T>;
+  static_assert(std::is_same_v<T, R>, "query gradients are summed over key blocks in place, which needs full precision");
+  check(shape, qkv.extent(0), qkv.extent(1));
+  const Dimensions<T> n(shape);
+  const int heads = n.query_heads, head_size = n.head, length = n.length;
+  // delta = rowsum(dout * out): the part of the softmax's gradient that all keys of a query share.
+  for_each(
+      "atoll::attention_backward_delta", exec, shape.sequences * shape.length * shape.query_heads,
+      KOKKOS_LAMBDA(const std::int64_t i) {
+        const T* const y = out.data() + i * head_size;
+        const T* const dy = dout.data() + i * head_size;
+        R sum = 0;
+        for (int d = 0; d < head_size; ++d) sum += R(y[d]) * R(dy[d]);
+        const std::int64_t row = i / heads, head = i % heads;
+        delta((row / length * heads + head) * length + row % length) = sum;
+      });
+  for_each_team("atoll::attention_backward", exec, shape.sequences * shape.key_value_heads,
+                Backward<T>{n, qkv.data(), dout.data(), lse.data(), delta.data(), dqkv.data()},
+                Backward<T>::scratch_elements(n) * sizeof(R));
+}
+
+#define ATOLL_INSTANTIATE_FORWARD(T) \
+  template void attention<T>(const Exec&, const AttentionShape&, View2<const T>, View2<T>, View1<Accumulator<T>>);
+#define ATOLL_INSTANTIATE(T)                                                                                         \
+  ATOLL_INSTANTIATE_FORWARD(T)                                                                                       \
+  template void attention_backward<T>(const Exec&, const AttentionShape&, View2<const T>, View2<const T>,            \
+                                      View2<const T>, View1<const Accumulator<T>>, View2<T>, View1<Accumulator<T>>);
+ATOLL_INSTANTIATE(float)
+ATOLL_INSTANTIATE(double)
+ATOLL_INSTANTIATE_FORWARD(bf16)
+#undef ATOLL_INSTANTIATE
+#undef ATOLL_INSTANTIATE_FORWARD
+
+}  // namespace atl

@@ -1,0 +1,32 @@
+/// Grouped-query causal attention that never stores T x T. SPDX-License-Identifier: Apache-2.0
+///
+/// Blocks of queries meet blocks of keys with an online softmax (arXiv:2205.14135); blocks above the diagonal are
+/// skipped. Backward recomputes the probabilities from the saved log-sum-exp. Memory is linear in T.
+#pragma once
+
+#include "core/array.hpp"
+
+namespace atl {
+
+struct AttentionShape {
+  std::size_t sequences;        ///< B
+  std::size_t length;           ///< T
+  std::size_t query_heads;      ///< H
+  std::size_t key_value_heads;  ///< K, divides H; query head h uses key-value head h / (H / K)
+  std::size_t head_size;        ///< D
+  std::size_t width() const { return (query_heads + 2 * key_value_heads) * head_size; }  ///< of a row of qkv
+};
+
+/// out(n, h D + d) = sum_j softmax_j(q_h . k_j / sqrt(D)) v_j over positions j <= n of the same sequence.
+/// qkv: (B T, (H + 2 K) D): queries, keys (both rotated), values. out: (B T, H D) and lse: (B H T) are overwritten.
+template <class T>
+void attention(const Exec& exec, const AttentionShape& shape, View2<const T> qkv, View2<T> out,
+               View1<Accumulator<T>> lse);
+
+/// Overwrites dqkv, of the shape of qkv, from dout (B T, H D). delta: workspace of B H T. fp32 and fp64.
+template <class T>
+void attention_backward(const Exec& exec, const AttentionShape& shape, View2<const T> qkv, View2<const T> out,
+                        View2<const T> dout, View1<const Accumulator<T>> lse, View2<T> dqkv,
+                        View1<Accumulator<T>> delta);
+
+}  // namespace atl

@@ -1,0 +1,30 @@
+/// The one interface for matrix products. SPDX-License-Identifier: Apache-2.0
+///
+/// Behind it is one library for each element type and kind of memory: oneDNN for fp32 on the host where it was found at
+/// build time, Kokkos Kernels (and the BLAS behind it) otherwise. Nothing else includes their headers.
+#pragma once
+
+#include "core/array.hpp"
+
+#include <string>
+
+namespace atl {
+
+enum class Transpose { no, yes };
+
+/// c = op(a) op(b) + beta c, row-major. op(a): (M, K), op(b): (K, N), c: (M, N). fp32 and fp64. beta = 0 overwrites c,
+/// whatever it held. Empty products (K = 0) give beta c.
+template <class T>
+void gemm(const Exec& exec, Transpose a_op, Transpose b_op, View2<const T> a, View2<const T> b, Accumulator<T> beta,
+          View2<T> c);
+
+/// For people: "oneDNN 2.6.3 (avx2)" or "Kokkos Kernels with OpenBLAS 0.3.21 (Zen)".
+std::string gemm_library(Element element);
+
+/// A warning with its fix where the library in use is known to be slow on this processor; empty otherwise.
+std::string gemm_warning(Element element);
+
+/// Threads of the library for calls from this process. Call once at start, before the first product.
+void set_gemm_threads(int threads);
+
+}  // namespace atl
