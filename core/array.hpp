@@ -17,15 +17,22 @@ using View1 = Kokkos::View<T*, Kokkos::LayoutRight, Memory>;
 template <class T>
 using View2 = Kokkos::View<T**, Kokkos::LayoutRight, Memory>;
 
+/// Every element becomes `value`.
+template <class T>
+void fill(const Exec& exec, const View1<T>& view, T value) {
+  if (view.extent(0) == 0) return;
+  T* const data = view.data();
+  Kokkos::parallel_for(
+      "atoll::fill", Kokkos::RangePolicy<Exec, Kokkos::IndexType<std::int64_t>>(exec, 0, view.extent(0)),
+      KOKKOS_LAMBDA(const std::int64_t i) { data[i] = value; });
+}
+
 /// n elements, zero. The label appears in Kokkos Tools.
 template <class T>
 View1<T> allocate(const std::string& label, std::size_t n) {
   View1<T> view(Kokkos::view_alloc(label, Kokkos::WithoutInitializing), n);
-  if (n > 0) {
-    Kokkos::parallel_for("atoll::fill_zero", Kokkos::RangePolicy<Exec, Kokkos::IndexType<std::int64_t>>(0, n),
-                         KOKKOS_LAMBDA(const std::int64_t i) { view(i) = T(0); });
-    Exec().fence();
-  }
+  fill(Exec(), view, T(0));
+  Exec().fence();
   return view;
 }
 
@@ -33,12 +40,8 @@ View1<T> allocate(const std::string& label, std::size_t n) {
 template <class T>
 View2<T> allocate(const std::string& label, std::size_t rows, std::size_t columns) {
   View2<T> view(Kokkos::view_alloc(label, Kokkos::WithoutInitializing), rows, columns);
-  if (view.size() > 0) {
-    T* const data = view.data();
-    Kokkos::parallel_for("atoll::fill_zero", Kokkos::RangePolicy<Exec, Kokkos::IndexType<std::int64_t>>(0, view.size()),
-                         KOKKOS_LAMBDA(const std::int64_t i) { data[i] = T(0); });
-    Exec().fence();
-  }
+  fill(Exec(), View1<T>(view.data(), view.size()), T(0));
+  Exec().fence();
   return view;
 }
 

@@ -4,7 +4,7 @@
 #include <cstdint>
 #include <vector>
 
-namespace atoll {
+namespace atl {
 
 /// A target that does not count: padding, or a token the loss ignores.
 inline constexpr std::int32_t ignored_target = -1;
@@ -24,4 +24,4 @@ struct Batch {
   }
 };
 
-}  // namespace atoll
+}  // namespace atl

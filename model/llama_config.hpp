@@ -6,7 +6,7 @@
 #include <string_view>
 #include <vector>
 
-namespace atoll {
+namespace atl {
 
 /// RoPE frequency scaling, as Llama 3.1 and later use it ("rope_type": "llama3" in config.json).
 struct RopeScaling {
@@ -58,4 +58,4 @@ void complete_and_check(LlamaConfig& config);
 /// Number of parameters; a tied head counts once.
 std::int64_t parameter_count(const LlamaConfig& config);
 
-}  // namespace atoll
+}  // namespace atl

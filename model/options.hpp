@@ -5,7 +5,7 @@
 #include <cstdint>
 #include <string_view>
 
-namespace atoll {
+namespace atl {
 
 enum class Precision { fp32, bf16, fp64 };
 enum class Recompute { none, block };
@@ -38,4 +38,4 @@ struct ScheduleOptions {
   double decay_steps = 0;  ///< wsd: last steps that decay (fraction of all where < 1; 0: a tenth); cosine, linear: 0 = to the end
 };
 
-}  // namespace atoll
+}  // namespace atl

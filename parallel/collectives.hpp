@@ -3,6 +3,8 @@
 /// A collective starts the transfer and returns a Ticket; nothing is complete before Ticket::wait(). MPI is behind it
 /// here (collectives_mpi.cpp); another library is another class that implements Collectives.
 /// Counts are size_t and never narrowed: large ones are sent by MPI-4 large counts or derived types.
+/// Order: all ranks start the same operations in the same order; several may be under way at once, and each rank may
+/// test and wait for them in any order. Tickets end before the Collectives they came from.
 /// Determinism: sums are added in rank order, so bits do not depend on timing, algorithm choice or the MPI library.
 #pragma once
 
@@ -12,7 +14,7 @@
 #include <cstdint>
 #include <memory>
 
-namespace atoll {
+namespace atl {
 
 class Communicator;
 
@@ -23,7 +25,8 @@ class Ticket {
    public:
     virtual ~Operation() = default;
     virtual bool test() = 0;  ///< progress; true when complete (further calls stay true)
-    virtual void wait() = 0;  ///< complete on return: results visible to kernels launched on the Exec given at the start
+    virtual void
+    wait() = 0;  ///< complete on return: results visible to kernels launched on the Exec given at the start
   };
   Ticket() = default;  ///< complete
   explicit Ticket(std::unique_ptr<Operation> operation) : operation_(std::move(operation)) {}
@@ -46,11 +49,11 @@ class Ticket {
   std::unique_ptr<Operation> operation_;
 };
 
-/// Counted where it happens. bytes_sent is what a ring sends from this rank: (m-1)/m of the whole for an all-gather or a
-/// reduce-scatter of m ranks, twice that for an all-reduce.
+/// Counted where it happens. bytes_sent is what a ring sends from this rank: (m-1)/m of the whole for an all-gather or
+/// a reduce-scatter of m ranks, twice that for an all-reduce (its whole rounded up to m equal slices).
 struct CommunicationStats {
   std::uint64_t bytes_sent = 0;
-  double seconds_waited = 0;  ///< exposed: time inside calls and waits
+  double seconds_waited = 0;  ///< exposed: time inside calls, tests and waits; not that of kernels launched before
 };
 
 class Collectives {
@@ -59,11 +62,13 @@ class Collectives {
   virtual int rank() const = 0;
   virtual int size() const = 0;
 
-  /// recv[r * count + i] = send_r[i] for every rank r. `send` may be recv + rank * count (in place), else they are disjoint.
+  /// recv[r * count + i] = send_r[i] for every rank r. `send` may be recv + rank * count (in place), else they are
+  /// disjoint.
   virtual Ticket all_gather(const void* send, void* recv, std::size_t count, Element element, const Exec& exec) = 0;
 
   /// recv[i] = sum over ranks r, in rank order, of send_r[rank * count + i]. `send` has size() * count elements and
-  /// must stay untouched until the ticket is complete. fp32 and fp64. With accumulate, recv[i] += that sum.
+  /// must stay untouched until the ticket is complete. fp32 and fp64. With accumulate, recv[i] += that sum. `recv` may
+  /// be send + rank * count (in place), else they are disjoint.
   virtual Ticket reduce_scatter(const void* send, void* recv, std::size_t count, Element element, bool accumulate,
                                 const Exec& exec) = 0;
 
@@ -76,7 +81,8 @@ class Collectives {
   CommunicationStats stats_;
 };
 
-/// Collectives over MPI, on a communicator that must outlive them. Memory that the host cannot reach is staged.
+/// Collectives over MPI, on a duplicate of `comm`, so that their messages meet no others: collective. Memory that the
+/// host cannot reach is staged. Must be destroyed before MPI_Finalize and Kokkos::finalize.
 std::unique_ptr<Collectives> make_mpi_collectives(const Communicator& comm);
 
-}  // namespace atoll
+}  // namespace atl

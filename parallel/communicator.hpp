@@ -12,7 +12,7 @@
 #include <string>
 #include <vector>
 
-namespace atoll {
+namespace atl {
 
 /// Owns a duplicate or a split; move-only. Every wait goes through the wait policy (parallel/waiting.hpp).
 /// The functions below move small host values; arrays of the device go through parallel/collectives.hpp. All are
@@ -34,20 +34,28 @@ class Communicator {
   void barrier() const;
   std::string broadcast(const std::string& text, int root = 0) const;
   std::vector<double> all_gather(const std::vector<double>& mine) const;  ///< equal lengths; in rank order
-  double sum(double mine) const;                                          ///< added in rank order: same bits on all ranks
+  double sum(double mine) const;  ///< added in rank order: same bits on all ranks
   std::int64_t sum(std::int64_t mine) const;
-  double max(double mine) const;
+  double max(double mine) const;  ///< NaN if any is
 
  private:
   MPI_Comm comm_ = MPI_COMM_NULL;
   int rank_ = 0, size_ = 1;
 };
 
-/// Runs `work` on every rank of `comm`. If it throws anywhere, every rank throws the error of the lowest such rank
-/// (same message, same exit code): so no rank goes on alone into a collective call. Collective.
+/// An error that every rank of a communicator throws at the same place: the program can end in order, without
+/// MPI_Abort.
+class CollectiveError : public Error {
+ public:
+  using Error::Error;
+};
+
+/// Runs `work` on every rank of `comm`. If it throws anywhere, every rank throws a CollectiveError with message and
+/// exit code of the lowest such rank: so no rank goes on alone into a collective call. Collective; `work` may itself be
+/// collective only where all ranks throw, or none.
 void collectively(const Communicator& comm, const std::function<void()>& work);
 
-/// Throws on every rank if `value` is not the same on all of them; `what` names it.
+/// Throws CollectiveError (ExitCode::usage) on every rank if `value` is not the same on all; `what` names it.
 void require_equal(const Communicator& comm, const std::string& value, const std::string& what);
 
 /// The five communicators of a grid.
@@ -61,4 +69,4 @@ struct Communicators {
   Communicators(MPI_Comm parent, const ProcessGrid& grid);
 };
 
-}  // namespace atoll
+}  // namespace atl

@@ -7,7 +7,7 @@
 #include <string_view>
 #include <vector>
 
-namespace atoll {
+namespace atl {
 
 enum class Strategy { ddp, fsdp, hsdp, fl_fsdp, fl_hsdp };
 
@@ -58,4 +58,4 @@ class ProcessGrid {
   std::vector<GroupShape> groups_;
 };
 
-}  // namespace atoll
+}  // namespace atl

@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-namespace atoll {
+namespace atl {
 
 /// Half-open range of an unpadded flat index. Ownership (shard, slice, checkpoint) is always one of these.
 struct Range {
@@ -27,8 +27,7 @@ inline Range equal_part(std::size_t size, std::size_t parts, std::size_t index) 
   return {std::min(size, index * length), std::min(size, (index + 1) * length)};
 }
 
-/// A parameter tensor: Hugging Face name, and shape (rows, columns); a vector has one row of `columns` elements... its
-/// shape is then one-dimensional.
+/// A parameter tensor: Hugging Face name, and shape: (rows, columns), or (n) for a vector.
 struct TensorSpec {
   std::string name;
   std::vector<std::size_t> shape;
@@ -44,6 +43,7 @@ struct TensorSpec {
 struct UnitSpec {
   std::string name;
   std::vector<TensorSpec> tensors;
+  int buffer = 0;  ///< units that name the same full-size buffer are never needed at the same time
 };
 
 /// Flat index of a unit: its tensors one after another without gaps, then zeros up to S equal shards.
@@ -65,4 +65,4 @@ class ShardLayout {
   std::vector<Range> tensors_;
 };
 
-}  // namespace atoll
+}  // namespace atl

@@ -1,0 +1,63 @@
+/// One transformer block: x + attention(norm(x)), then + mlp(norm(.)). SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include "core/attention.hpp"
+#include "core/rope.hpp"
+#include "model/parameters.hpp"
+
+namespace atl {
+
+/// What a block's backward needs of its forward pass: N rows each.
+template <class T>
+struct BlockActivations {
+  using R = Accumulator<T>;
+  BlockActivations() = default;
+  BlockActivations(const LlamaConfig& config, std::size_t rows);
+
+  View2<T> attention_input;         ///< (N, C) norm(x)
+  View1<R> attention_reciprocal;    ///< (N) of the norm
+  View2<T> qkv;                     ///< (N, (H + 2 K) D) rotated
+  View2<T> attended;                ///< (N, H D)
+  View1<R> lse;                     ///< (N H)
+  View2<T> middle;                  ///< (N, C) residual stream between attention and mlp
+  View2<T> mlp_input;               ///< (N, C)
+  View1<R> mlp_reciprocal;          ///< (N)
+  View2<T> gate_up;                 ///< (N, 2 F); backward overwrites it
+  View2<T> activated;               ///< (N, F)
+};
+
+/// Buffers that all blocks' backward passes share.
+template <class T>
+struct BlockWorkspace {
+  using R = Accumulator<T>;
+  BlockWorkspace(const LlamaConfig& config, std::size_t rows);
+
+  View2<T> dnormed;      ///< (N, C)
+  View2<T> dattended;    ///< (N, H D)
+  View2<T> dqkv;         ///< (N, (H + 2 K) D)
+  View2<T> dactivated;   ///< (N, F)
+  View1<R> delta;        ///< (N H)
+  View1<R> norm_partial;
+};
+
+/// What is the same for all blocks and micro-batches of one shape.
+template <class T>
+struct BlockContext {
+  LlamaConfig config;
+  AttentionShape attention;
+  RopeTable<T> rope;
+  std::size_t rows() const { return attention.sequences * attention.length; }  ///< N
+};
+
+/// y = block(x); x, y: (N, C), distinct. Fills `saved`.
+template <class T>
+void block_forward(const Exec& exec, const BlockContext<T>& context, const BlockTensors<const T>& weights,
+                   View2<const T> x, const BlockActivations<T>& saved, View2<T> y);
+
+/// dx (N, C): in, the gradient of y; out, that of x. Overwrites `gradients`, all of them.
+template <class T>
+void block_backward(const Exec& exec, const BlockContext<T>& context, const BlockTensors<const T>& weights,
+                    View2<const T> x, const BlockActivations<T>& saved, const BlockWorkspace<T>& workspace, View2<T> dx,
+                    const BlockTensors<Accumulator<T>>& gradients);
+
+}  // namespace atl

@@ -1,0 +1,28 @@
+/// SPDX-License-Identifier: Apache-2.0
+#include "model/evaluate.hpp"
+
+namespace atl {
+
+template <class T>
+Evaluation evaluate(const Exec& exec, Llama<T>& model, const Communicator& world, std::int64_t batches,
+                    const std::function<Batch(std::int64_t)>& batch_at) {
+  double loss = 0;
+  std::int64_t tokens = 0;
+  for (std::int64_t i = 0; i < batches; ++i) {
+    const Batch batch = batch_at(i);
+    tokens += batch.target_count();
+    loss += model.forward(exec, batch);
+  }
+  Evaluation result;
+  result.tokens = world.sum(tokens);
+  const double total = world.sum(loss);
+  result.loss = result.tokens > 0 ? total / static_cast<double>(result.tokens) : 0.0;
+  return result;
+}
+
+template Evaluation evaluate<float>(const Exec&, Llama<float>&, const Communicator&, std::int64_t,
+                                    const std::function<Batch(std::int64_t)>&);
+template Evaluation evaluate<double>(const Exec&, Llama<double>&, const Communicator&, std::int64_t,
+                                     const std::function<Batch(std::int64_t)>&);
+
+}  // namespace atl

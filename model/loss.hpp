@@ -1,0 +1,39 @@
+/// Final norm, head and cross-entropy in chunks of tokens: all logits never exist at once. SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include "core/array.hpp"
+#include "model/parameters.hpp"
+
+#include <cstdint>
+
+namespace atl {
+
+template <class T>
+class Loss {
+ public:
+  using R = Accumulator<T>;
+  /// `rows`: the most tokens of a micro-batch (N); `chunk`: tokens whose logits (chunk, V) exist at once.
+  Loss(const LlamaConfig& config, std::size_t rows, std::size_t chunk);
+
+  /// Sum over counted targets of -log p(target); x: (N, C) residual stream after the last block.
+  double forward(const Exec& exec, const HeadTensors<const T>& head, View2<const T> x,
+                 View1<const std::int32_t> targets);
+
+  /// The same, and the gradient of scale times that sum: overwrites dx (N, C) and `gradients`.
+  double forward_backward(const Exec& exec, const HeadTensors<const T>& head, View2<const T> x,
+                          View1<const std::int32_t> targets, double scale, View2<T> dx, const HeadTensors<R>& gradients);
+
+  /// Logits (N, V) of every position, for tests and generation.
+  View2<T> logits(const Exec& exec, const HeadTensors<const T>& head, View2<const T> x);
+
+ private:
+  View2<T> normalised(const Exec& exec, const HeadTensors<const T>& head, View2<const T> x);
+
+  double eps_;
+  std::size_t chunk_;
+  View2<T> normed_, dnormed_;  // (N, C)
+  View2<T> logits_;            // (chunk, V)
+  View1<R> reciprocal_, losses_, norm_partial_;
+};
+
+}  // namespace atl

@@ -1,0 +1,56 @@
+/// SPDX-License-Identifier: Apache-2.0
+#include "model/optimizer.hpp"
+
+#include "core/adamw.hpp"
+#include "core/norm.hpp"
+
+#include <fmt/format.h>
+
+#include <cmath>
+
+namespace atl {
+
+template <class T>
+Optimizer<T>::Optimizer(const OptimizerOptions& options, ShardedParameters<T>& parameters, const Communicator& shard)
+    : options_(options), parameters_(parameters), shard_(shard) {
+  parameters.allocate_moments(options.kind == OptimizerOptions::Kind::adamw ? 2 : 0);
+}
+
+template <class T>
+double Optimizer<T>::step(const Exec& exec, double lr) {
+  using R = Accumulator<T>;
+  double squares = 0;
+  for (std::size_t u = 0; u < parameters_.number_of_units(); ++u)
+    squares += sum_of_squares(exec, as_const(parameters_.unit(u).gradient));
+  const double norm = std::sqrt(shard_.sum(squares));
+  if (!std::isfinite(norm))
+    throw Error(fmt::format("the gradient of optimizer step {} is not finite (norm {}): lower optimizer.lr, or set "
+                            "optimizer.clip_norm",
+                            steps_ + 1, norm));
+  const double scale = options_.clip_norm > 0 && norm > options_.clip_norm ? options_.clip_norm / norm : 1.0;
+
+  ++steps_;
+  for (std::size_t u = 0; u < parameters_.number_of_units(); ++u) {
+    auto& unit = parameters_.unit(u);
+    const auto& tensors = unit.layout.unit().tensors;
+    // Tensor by tensor, as weight decay differs; the padding is never touched.
+    for (std::size_t i = 0; i < tensors.size(); ++i) {
+      const Range mine = unit.owned_of(i);
+      if (mine.empty()) continue;
+      const double decay = tensors[i].decay ? options_.weight_decay : 0.0;
+      const View1<const R> gradient = unit.local(unit.gradient, mine);
+      const View1<R> values = unit.local(unit.master, mine);
+      if (options_.kind == OptimizerOptions::Kind::adamw)
+        adamw<R>(exec, {lr, options_.beta1, options_.beta2, options_.eps, decay, scale, steps_}, gradient, values,
+                 unit.local(unit.moment1, mine), unit.local(unit.moment2, mine));
+      else
+        sgd<R>(exec, lr, decay, scale, gradient, values);
+    }
+  }
+  return norm;
+}
+
+template class Optimizer<float>;
+template class Optimizer<double>;
+
+}  // namespace atl

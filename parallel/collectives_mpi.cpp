@@ -1,0 +1,361 @@
+/// Collectives over MPI: transfers by MPI, sums by a kernel in rank order. SPDX-License-Identifier: Apache-2.0
+///
+/// An operation is a list of stages: each starts when the transfers of the one before are complete, which somebody has
+/// to look at, in test() or wait(). Those look at all operations under way, so that a rank that waits for one of them
+/// never holds up another rank that waits for a different one.
+#include "core/errors.hpp"
+#include "parallel/collectives.hpp"
+#include "parallel/communicator.hpp"
+#include "parallel/mpi_error.hpp"
+#include "parallel/mpi_transfer.hpp"
+#include "parallel/rank_order_sum.hpp"
+#include "parallel/shard_layout.hpp"
+#include "parallel/waiting.hpp"
+
+#include <algorithm>
+#include <chrono>
+#include <functional>
+#include <utility>
+#include <vector>
+
+namespace atl {
+
+namespace {
+
+/// MPI reads and writes the arrays of kernels directly; otherwise it works on copies in host memory ("staged").
+constexpr bool direct = Kokkos::SpaceAccessibility<Kokkos::DefaultHostExecutionSpace, Memory>::accessible;
+
+using Bytes = unsigned char;
+template <class Space>
+using Buffer = Kokkos::View<Bytes*, Kokkos::LayoutRight, Space>;
+template <class Space>
+using Borrowed = Kokkos::View<Bytes*, Kokkos::LayoutRight, Space, Kokkos::MemoryTraits<Kokkos::Unmanaged>>;
+
+/// Copies between memory spaces; complete on return, after the kernels launched on exec before.
+template <class To, class From>
+void copy_bytes(Bytes* to, const Bytes* from, std::size_t bytes, const Exec& exec) {
+  if (bytes == 0) return;
+  // Never written through: a const view would need another type of every caller.
+  Kokkos::deep_copy(exec, Borrowed<To>(to, bytes), Borrowed<From>(const_cast<Bytes*>(from), bytes));
+  exec.fence();
+}
+
+MPI_Datatype type_of(Element element) {
+  switch (element) {
+    case Element::f64:
+      return MPI_DOUBLE;
+    case Element::f32:
+      return MPI_FLOAT;
+    case Element::i32:
+      return MPI_INT32_T;
+    case Element::bf16:
+    case Element::u16:
+      return MPI_UINT16_T;
+  }
+  contract_violated("element is one of the enumeration", __FILE__, __LINE__);
+}
+
+/// Buffers of one operation. They grow to the largest that was needed, and are reused.
+struct Workspace {
+  Buffer<Memory> received;                     ///< contributions of the other ranks, for the kernel that adds them
+  Buffer<Kokkos::HostSpace> mirror, incoming;  ///< staged only: copy of the caller's array; what arrives for `received`
+
+  template <class Space>
+  static Bytes* ensure(Buffer<Space>& buffer, std::size_t bytes, const char* label) {
+    if (buffer.extent(0) < bytes) {
+      buffer = Buffer<Space>();  // first free, then allocate: the old contents are of no use
+      buffer = Buffer<Space>(Kokkos::view_alloc(std::string(label), Kokkos::WithoutInitializing), bytes);
+    }
+    return buffer.data();
+  }
+  std::size_t size() const { return received.extent(0) + mirror.extent(0); }
+};
+
+class MpiCollectives;
+
+class MpiOperation final : public Ticket::Operation {
+ public:
+  explicit MpiOperation(MpiCollectives& owner) : owner_(owner) {}
+  ~MpiOperation() override;
+  bool test() override;
+  void wait() override;
+
+  /// Goes on as far as the transfers allow; true when complete.
+  bool advance();
+
+  std::vector<MPI_Request> requests;          ///< transfers under way
+  std::vector<std::function<void()>> stages;  ///< what follows them; each may start transfers
+  std::unique_ptr<Workspace> workspace;       ///< back to the pool at the end
+
+ private:
+  MpiCollectives& owner_;
+  std::size_t next_ = 0;
+  bool complete_ = false;
+};
+
+class MpiCollectives final : public Collectives {
+ public:
+  explicit MpiCollectives(const Communicator& comm)
+      : comm_(comm.get()),
+        ranks_(static_cast<std::size_t>(comm_.size())),
+        me_(static_cast<std::size_t>(comm_.rank())) {}
+  int rank() const override { return comm_.rank(); }
+  int size() const override { return comm_.size(); }
+
+  Ticket all_gather(const void* send, void* recv, std::size_t count, Element element, const Exec& exec) override;
+  Ticket reduce_scatter(const void* send, void* recv, std::size_t count, Element element, bool accumulate,
+                        const Exec& exec) override;
+  Ticket all_reduce(void* data, std::size_t count, Element element, const Exec& exec) override;
+
+  /// Advances every operation under way, and forgets those that are complete.
+  void progress() {
+    for (std::size_t i = 0; i < under_way_.size();) {
+      MpiOperation& operation = *under_way_[i];
+      if (!operation.advance()) {
+        ++i;
+        continue;
+      }
+      if (operation.workspace) pool_.push_back(std::move(operation.workspace));
+      forget(&operation);
+    }
+  }
+  void forget(const MpiOperation* operation) {
+    under_way_.erase(std::remove(under_way_.begin(), under_way_.end(), operation), under_way_.end());
+  }
+
+  /// Adds the time of its life to the exposed time.
+  class Exposed {
+   public:
+    explicit Exposed(MpiCollectives& owner) : owner_(owner) {}
+    ~Exposed() {
+      owner_.stats_.seconds_waited += std::chrono::duration<double>(std::chrono::steady_clock::now() - start_).count();
+    }
+    Exposed(const Exposed&) = delete;
+    Exposed& operator=(const Exposed&) = delete;
+
+   private:
+    MpiCollectives& owner_;
+    std::chrono::steady_clock::time_point start_ = std::chrono::steady_clock::now();
+  };
+
+ private:
+  std::unique_ptr<Workspace> take_workspace(std::size_t bytes);
+  Ticket start(std::unique_ptr<MpiOperation> operation);
+  void exchange(const Bytes* slices, std::size_t size, std::size_t width, Bytes* received, Element element, int tag,
+                std::vector<MPI_Request>& requests);
+
+  /// Messages of an operation have a tag of their own: its stages start at another time on each rank, and would meet
+  /// those of other operations. MPI guarantees tags up to 32767; far fewer operations are under way at once.
+  int next_tag() { return tag_ = (tag_ + 1) % 32767; }
+
+  template <class F>
+  void for_each_other(const F& f) const {  // starting behind oneself, so that not all ranks send to rank 0 first
+    for (std::size_t k = 1; k < ranks_; ++k) f((me_ + k) % ranks_);
+  }
+
+  Communicator comm_;
+  std::size_t ranks_, me_;
+  int tag_ = 0;
+  std::vector<MpiOperation*> under_way_;
+  std::vector<std::unique_ptr<Workspace>> pool_;
+};
+
+MpiOperation::~MpiOperation() {
+  wait();
+  owner_.forget(this);  // still there if it failed
+}
+
+bool MpiOperation::advance() {
+  try {
+    while (!complete_) {
+      if (!test_all(requests)) return false;
+      requests.clear();
+      if (next_ == stages.size()) {
+        complete_ = true;
+      } else {
+        stages[next_++]();
+      }
+    }
+  } catch (...) {
+    complete_ = true;  // nobody may wait for it again, least of all a destructor on the way out
+    throw;
+  }
+  return true;
+}
+
+bool MpiOperation::test() {
+  if (!complete_) {
+    const MpiCollectives::Exposed clock(owner_);
+    owner_.progress();
+  }
+  return complete_;
+}
+
+void MpiOperation::wait() {
+  if (complete_) return;
+  const MpiCollectives::Exposed clock(owner_);
+  wait_until([&] {
+    owner_.progress();
+    return complete_;
+  });
+}
+
+/// The smallest free workspace that is large enough, else the largest one, which then grows: so the sizes settle after
+/// the first calls.
+std::unique_ptr<Workspace> MpiCollectives::take_workspace(std::size_t bytes) {
+  if (pool_.empty()) return std::make_unique<Workspace>();
+  const auto best = std::min_element(pool_.begin(), pool_.end(), [&](const auto& a, const auto& b) {
+    const bool a_fits = a->size() >= bytes, b_fits = b->size() >= bytes;
+    if (a_fits != b_fits) return a_fits;
+    return a_fits ? a->size() < b->size() : a->size() > b->size();
+  });
+  auto workspace = std::move(*best);
+  pool_.erase(best);
+  return workspace;
+}
+
+Ticket MpiCollectives::start(std::unique_ptr<MpiOperation> operation) {
+  under_way_.push_back(operation.get());
+  return Ticket(std::move(operation));
+}
+
+Ticket MpiCollectives::all_gather(const void* send, void* recv, std::size_t count, Element element, const Exec& exec) {
+  const std::size_t bytes = count * size_of(element);
+  const Bytes* const mine = static_cast<const Bytes*>(send);
+  Bytes* const all = static_cast<Bytes*>(recv);
+  Bytes* const my_place = all + me_ * bytes;
+  ATOLL_REQUIRE(mine == my_place || mine + bytes <= all || mine >= all + ranks_ * bytes);
+  if (count == 0) return Ticket();
+  if (ranks_ == 1) {
+    if (mine != my_place) copy_bytes<Memory, Memory>(my_place, mine, bytes, exec);
+    return Ticket();
+  }
+  exec.fence();  // kernels may still write what is sent, or read what is received
+  const Exposed clock(*this);
+  stats_.bytes_sent += (ranks_ - 1) * bytes;
+  auto operation = std::make_unique<MpiOperation>(*this);
+  if constexpr (direct) {
+    start_all_gather(mine == my_place ? MPI_IN_PLACE : send, recv, count, type_of(element), comm_.get(),
+                     operation->requests);
+  } else {
+    operation->workspace = take_workspace(ranks_ * bytes);
+    Bytes* const mirror = Workspace::ensure(operation->workspace->mirror, ranks_ * bytes, "atoll::host_mirror");
+    copy_bytes<Kokkos::HostSpace, Memory>(mirror + me_ * bytes, mine, bytes, exec);
+    start_all_gather(MPI_IN_PLACE, mirror, count, type_of(element), comm_.get(), operation->requests);
+    operation->stages.push_back(
+        [=, this] { copy_bytes<Memory, Kokkos::HostSpace>(all, mirror, ranks_ * bytes, exec); });
+  }
+  return start(std::move(operation));
+}
+
+/// Pairwise: slice r of `slices` (those of equal_part: `width` elements, the last ones shorter) to every other rank r,
+/// and theirs of my slice to `received`, in rank order, side by side.
+void MpiCollectives::exchange(const Bytes* slices, std::size_t size, std::size_t width, Bytes* received,
+                              Element element, int tag, std::vector<MPI_Request>& requests) {
+  const std::size_t bytes = size_of(element);
+  const MPI_Datatype type = type_of(element);
+  const std::size_t my_width = equal_part(size, ranks_, me_).size();
+  for_each_other([&](std::size_t r) {
+    if (my_width == 0) return;
+    Bytes* const to = received + (r < me_ ? r : r - 1) * my_width * bytes;
+    start_receive(to, my_width, type, static_cast<int>(r), tag, comm_.get(), requests);
+  });
+  for_each_other([&](std::size_t r) {
+    const Range slice = equal_part(size, ranks_, r);
+    if (slice.empty()) return;
+    start_send(slices + r * width * bytes, slice.size(), type, static_cast<int>(r), tag, comm_.get(), requests);
+  });
+}
+
+Ticket MpiCollectives::reduce_scatter(const void* send, void* recv, std::size_t count, Element element, bool accumulate,
+                                      const Exec& exec) {
+  ATOLL_REQUIRE(element == Element::f32 || element == Element::f64);
+  const std::size_t bytes = count * size_of(element), others = (ranks_ - 1) * bytes;
+  const Bytes* const slices = static_cast<const Bytes*>(send);
+  const Bytes* const own = slices + me_ * bytes;
+  const Bytes* const out = static_cast<const Bytes*>(recv);
+  ATOLL_REQUIRE(out == own || out + bytes <= slices || out >= slices + ranks_ * bytes);
+  if (count == 0) return Ticket();
+  const int ranks = size(), me = rank();
+  if (ranks_ == 1) {
+    sum_in_rank_order(own, nullptr, recv, count, ranks, me, element, accumulate, exec);
+    return Ticket();
+  }
+  exec.fence();
+  const Exposed clock(*this);
+  stats_.bytes_sent += others;
+  auto operation = std::make_unique<MpiOperation>(*this);
+  operation->workspace = take_workspace(direct ? others : ranks_ * bytes + others);
+  Bytes* const received = Workspace::ensure(operation->workspace->received, others, "atoll::receive_workspace");
+  Bytes* incoming = received;
+  const Bytes* outgoing = slices;
+  if constexpr (!direct) {
+    incoming = Workspace::ensure(operation->workspace->incoming, others, "atoll::host_incoming");
+    Bytes* const mirror = Workspace::ensure(operation->workspace->mirror, ranks_ * bytes, "atoll::host_mirror");
+    copy_bytes<Kokkos::HostSpace, Memory>(mirror, slices, ranks_ * bytes, exec);
+    outgoing = mirror;
+  }
+  exchange(outgoing, ranks_ * count, count, incoming, element, next_tag(), operation->requests);
+  operation->stages.push_back([=] {
+    if constexpr (!direct) copy_bytes<Memory, Kokkos::HostSpace>(received, incoming, others, exec);
+    sum_in_rank_order(own, received, recv, count, ranks, me, element, accumulate, exec);
+    exec.fence();  // the workspace may be written by the next operation
+  });
+  return start(std::move(operation));
+}
+
+Ticket MpiCollectives::all_reduce(void* data, std::size_t count, Element element, const Exec& exec) {
+  ATOLL_REQUIRE(element == Element::f32 || element == Element::f64);
+  if (count == 0 || ranks_ == 1) return Ticket();
+  const std::size_t bytes = size_of(element);
+  const std::size_t width = equal_part(count, ranks_, 0).size();
+  const Range mine = equal_part(count, ranks_, me_);
+  const std::size_t others = (ranks_ - 1) * mine.size() * bytes;
+  Bytes* const own = static_cast<Bytes*>(data) + mine.begin * bytes;
+  exec.fence();
+  const Exposed clock(*this);
+  stats_.bytes_sent += 2 * (ranks_ - 1) * width * bytes;
+  auto operation = std::make_unique<MpiOperation>(*this);
+  operation->workspace = take_workspace(direct ? others : count * bytes + others);
+  Bytes* const received = Workspace::ensure(operation->workspace->received, others, "atoll::receive_workspace");
+  Bytes* incoming = received;
+  Bytes* all = static_cast<Bytes*>(data);  // what MPI sends from, and gathers into
+  if constexpr (!direct) {
+    incoming = Workspace::ensure(operation->workspace->incoming, others, "atoll::host_incoming");
+    all = Workspace::ensure(operation->workspace->mirror, count * bytes, "atoll::host_mirror");
+    copy_bytes<Kokkos::HostSpace, Memory>(all, static_cast<const Bytes*>(data), count * bytes, exec);
+  }
+  exchange(all, count, width, incoming, element, next_tag(), operation->requests);
+  const int ranks = size(), me = rank(), gather_tag = next_tag();
+  // The gather is point to point too: as an MPI collective it would have to start in the same order on all ranks.
+  operation->stages.push_back([=, this, requests = &operation->requests] {
+    Bytes* const sum = all + mine.begin * bytes;
+    if constexpr (!direct) copy_bytes<Memory, Kokkos::HostSpace>(received, incoming, others, exec);
+    sum_in_rank_order(own, received, own, mine.size(), ranks, me, element, false, exec);
+    exec.fence();
+    if constexpr (!direct) copy_bytes<Kokkos::HostSpace, Memory>(sum, own, mine.size() * bytes, exec);
+    for_each_other([&](std::size_t r) {
+      const Range slice = equal_part(count, ranks_, r);
+      if (slice.empty()) return;
+      start_receive(all + slice.begin * bytes, slice.size(), type_of(element), static_cast<int>(r), gather_tag,
+                    comm_.get(), *requests);
+    });
+    for_each_other([&](std::size_t r) {
+      if (mine.empty()) return;
+      start_send(sum, mine.size(), type_of(element), static_cast<int>(r), gather_tag, comm_.get(), *requests);
+    });
+  });
+  if constexpr (!direct) {
+    operation->stages.push_back(
+        [=] { copy_bytes<Memory, Kokkos::HostSpace>(static_cast<Bytes*>(data), all, count * bytes, exec); });
+  }
+  return start(std::move(operation));
+}
+
+}  // namespace
+
+std::unique_ptr<Collectives> make_mpi_collectives(const Communicator& comm) {
+  return std::make_unique<MpiCollectives>(comm);
+}
+
+}  // namespace atl

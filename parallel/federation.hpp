@@ -1,0 +1,86 @@
+/// Averaging of the groups' models every H optimizer steps. SPDX-License-Identifier: Apache-2.0
+///
+/// arXiv:2609.20359; federated averaging after arXiv:1602.05629, with the groups' target tokens as weights. Every rank owns
+/// a slice of its shard (one of R, where the group has R replicas), averages it with the ranks that own the same slice in
+/// the other groups, and the replicas then gather the slices: each rank sends P / (S R) parameters across groups.
+#pragma once
+
+#include "parallel/communicator.hpp"
+#include "parallel/federation_options.hpp"
+#include "parallel/sharded_parameters.hpp"
+
+#include <cstdint>
+#include <vector>
+
+namespace atl {
+
+template <class T>
+class TemporaryAverage;
+
+/// What one aggregation did; the same on all ranks.
+struct RoundReport {
+  std::int64_t round = 0;       ///< 1 for the first
+  std::vector<double> tokens;   ///< target tokens of each group in the round
+  std::vector<double> drift;    ///< L2 distance of each group's model from the average
+  std::uint64_t bytes = 0;      ///< sent by this rank
+  double seconds = 0;
+};
+
+template <class T>
+class Federation {
+ public:
+  using R = Accumulator<T>;
+
+  /// `federation` and `replica` are the collectives on the communicators of the same name. Everything must outlive this.
+  Federation(const FederationOptions& options, std::int64_t steps, const ProcessGrid& grid,
+             const Communicators& communicators, Collectives& federation, Collectives& replica);
+
+  bool active() const { return grid_.number_of_groups() > 1; }
+  /// True after optimizer step `step` (1-based) if a round ends there: every H steps, and after the last one.
+  bool due(std::int64_t step) const;
+  std::int64_t round() const { return round_; }  ///< rounds completed
+
+  /// Target tokens that the group trained on in a step.
+  void count_tokens(std::int64_t tokens) { tokens_ += static_cast<double>(tokens); }
+
+  /// Replaces every group's master parameters by their weighted mean, and starts the next round. Collective over the
+  /// world. Throws Error, on all ranks alike, if a group's model is not finite. Without other groups only counts rounds.
+  RoundReport aggregate(const Exec& exec, ShardedParameters<T>& parameters);
+
+  /// Values of every step since the last aggregation, exchanged with it: the mean over groups, weighted by tokens.
+  /// values[i] belongs to a step in which this group had weights[i] tokens. Collective over `federation`.
+  std::vector<double> mean_over_groups(const std::vector<double>& values, const std::vector<double>& weights) const;
+
+ private:
+  friend class TemporaryAverage<T>;
+  std::vector<double> gather_tokens(const Exec& exec, const ShardedParameters<T>& parameters) const;
+  std::vector<double> weights(const std::vector<double>& tokens) const;
+  double average(const Exec& exec, ShardedUnit<T>& unit, double weight);  ///< returns this slice's squared drift
+
+  FederationOptions options_;
+  std::int64_t steps_, round_ = 0;
+  const ProcessGrid& grid_;
+  const Communicators& communicators_;
+  Collectives& federation_;
+  Collectives& replica_;
+  double tokens_ = 0;
+  View1<R> slice_;  ///< workspace: the largest slice
+  View1<R> slices_; ///< workspace: the slices of all replicas, where there are several
+};
+
+/// While it lives the parameters are the weighted mean of the groups' models, for an evaluation inside a round; the
+/// destructor puts every group's own parameters back, bit for bit. Collective over the world.
+template <class T>
+class TemporaryAverage {
+ public:
+  TemporaryAverage(const Exec& exec, Federation<T>& federation, ShardedParameters<T>& parameters);
+  ~TemporaryAverage();
+  TemporaryAverage(const TemporaryAverage&) = delete;
+  TemporaryAverage& operator=(const TemporaryAverage&) = delete;
+
+ private:
+  ShardedParameters<T>& parameters_;
+  std::vector<View1<Accumulator<T>>> saved_;
+};
+
+}  // namespace atl

@@ -1,0 +1,60 @@
+/// One pass over all contributions. SPDX-License-Identifier: Apache-2.0
+#include "parallel/rank_order_sum.hpp"
+
+#include "core/errors.hpp"
+
+#include <cstdint>
+
+namespace atl {
+
+namespace {
+
+// On the host an iteration adds a block that stays in the first-level cache, in loops that vectorise over elements; on
+// a device neighbouring threads take neighbouring elements. The order of additions of an element is the same.
+constexpr std::int64_t block = kernels_on_host ? 512 : 1;
+
+template <class T>
+void sum(const T* own, const T* others, T* out, std::int64_t count, int ranks, int rank, bool accumulate,
+         const Exec& exec) {
+  const std::int64_t blocks = (count + block - 1) / block;
+  Kokkos::parallel_for(
+      "atoll::sum_in_rank_order", Kokkos::RangePolicy<Exec, Kokkos::IndexType<std::int64_t>>(exec, 0, blocks),
+      KOKKOS_LAMBDA(const std::int64_t b) {
+        const std::int64_t begin = b * block;
+        const std::int64_t n = count - begin < block ? count - begin : block;
+        T total[block];
+        for (int r = 0; r < ranks; ++r) {
+          const T* const x = begin + (r == rank ? own : others + (r < rank ? r : r - 1) * count);
+          // The first is copied, not added to zero, which would turn -0 into 0.
+          if (r == 0) {
+            for (std::int64_t i = 0; i < n; ++i) total[i] = x[i];
+          } else {
+            for (std::int64_t i = 0; i < n; ++i) total[i] += x[i];
+          }
+        }
+        T* const to = out + begin;
+        if (accumulate) {
+          for (std::int64_t i = 0; i < n; ++i) to[i] += total[i];
+        } else {
+          for (std::int64_t i = 0; i < n; ++i) to[i] = total[i];
+        }
+      });
+}
+
+}  // namespace
+
+void sum_in_rank_order(const void* own, const void* others, void* out, std::size_t count, int ranks, int rank,
+                       Element element, bool accumulate, const Exec& exec) {
+  if (count == 0 || (ranks == 1 && !accumulate && own == out)) return;
+  const auto n = static_cast<std::int64_t>(count);
+  if (element == Element::f64) {
+    sum(static_cast<const double*>(own), static_cast<const double*>(others), static_cast<double*>(out), n, ranks, rank,
+        accumulate, exec);
+  } else {
+    ATOLL_REQUIRE(element == Element::f32);
+    sum(static_cast<const float*>(own), static_cast<const float*>(others), static_cast<float*>(out), n, ranks, rank,
+        accumulate, exec);
+  }
+}
+
+}  // namespace atl

@@ -1,0 +1,16 @@
+/// The sum of a reduce-scatter, in rank order. SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include "core/element.hpp"
+
+#include <cstddef>
+
+namespace atl {
+
+/// out[i] = x_0[i] + x_1[i] + .. + x_{ranks-1}[i], added from the left, in fp32 or fp64; with accumulate out[i] += that
+/// sum. x_rank is `own`; the others lie in `others`, one after another in rank order, count elements each. All in
+/// Memory. `out` may be `own`. Starts on exec, does not wait.
+void sum_in_rank_order(const void* own, const void* others, void* out, std::size_t count, int ranks, int rank,
+                       Element element, bool accumulate, const Exec& exec);
+
+}  // namespace atl
