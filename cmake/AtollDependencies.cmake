@@ -2,23 +2,60 @@
 # Used by the build and by an installed atoll-config.cmake, so that both find the same things.
 include(CMakeFindDependencyMacro)
 
-find_package(Kokkos REQUIRED)
-find_package(KokkosKernels REQUIRED)
-find_package(MPI REQUIRED COMPONENTS C)
-find_package(HDF5 REQUIRED COMPONENTS C)
-find_package(Threads REQUIRED)
-find_package(fmt REQUIRED)
-find_package(spdlog REQUIRED)
-find_package(CLI11 REQUIRED)
-find_package(tomlplusplus REQUIRED)
-find_package(nlohmann_json REQUIRED)
-find_package(PkgConfig REQUIRED)
-pkg_check_modules(xxhash REQUIRED IMPORTED_TARGET libxxhash)
+# atoll_need(PACKAGE WHAT DEBIAN SPACK [arguments of find_package]): looks for a package and remembers what is missing, so
+# that one message names all of it.
+set(ATOLL_MISSING "")
+macro(atoll_need package what debian spack)
+  find_package(${package} QUIET ${ARGN})
+  if(NOT ${package}_FOUND)
+    string(APPEND ATOLL_MISSING "\n  ${what}: Debian ${debian}, Spack ${spack}, or set ${package}_ROOT to its folder")
+  endif()
+endmacro()
+
+atoll_need(Kokkos "Kokkos 3.4 or newer" "libtrilinos-kokkos-dev" "kokkos")
+# Debian's is a Trilinos package: its dependencies have to be named as well.
+atoll_need(KokkosKernels "Kokkos Kernels of the same release, with BLAS"
+  "libtrilinos-kokkos-kernels-dev libopenblas-dev liblapack-dev" "kokkos-kernels+blas")
+atoll_need(MPI "an MPI-3 library with its C interface" "libmpich-dev mpich" "mpich, openmpi, or the system's" COMPONENTS C)
+atoll_need(HDF5 "HDF5 1.10 or newer with its C interface" "libhdf5-dev" "hdf5" COMPONENTS C)
+atoll_need(Threads "threads" "libc6-dev" "gcc")
+atoll_need(fmt "fmt" "libfmt-dev" "fmt")
+atoll_need(spdlog "spdlog" "libspdlog-dev" "spdlog")
+atoll_need(CLI11 "CLI11" "libcli11-dev" "cli11")
+atoll_need(tomlplusplus "toml++" "libtomlplusplus-dev" "tomlplusplus")
+atoll_need(nlohmann_json "nlohmann-json" "nlohmann-json3-dev" "nlohmann-json")
+atoll_need(PkgConfig "pkg-config" "pkg-config" "pkgconf")
+if(PkgConfig_FOUND)
+  pkg_check_modules(xxhash QUIET IMPORTED_TARGET libxxhash)
+  if(NOT xxhash_FOUND)
+    string(APPEND ATOLL_MISSING "\n  xxHash: Debian libxxhash-dev, Spack xxhash, or name its folder in PKG_CONFIG_PATH")
+  endif()
+endif()
+if(ATOLL_MISSING)
+  string(CONCAT ATOLL_MISSING "atoll needs, and CMake did not find:${ATOLL_MISSING}\nFolders that hold several of these "
+    "can be listed in CMAKE_PREFIX_PATH. cmake --debug-find-pkg=NAME shows where CMake looked. See docs/install.md.")
+  if(NOT ATOLL_INSTALLED)  # an installed atoll-config.cmake reports it itself
+    message(FATAL_ERROR "${ATOLL_MISSING}")
+  endif()
+  return()
+endif()
+
+# A preset that asks for a device never settles for a Kokkos without it.
+if(ATOLL_KOKKOS_DEVICE AND NOT Kokkos_ENABLE_${ATOLL_KOKKOS_DEVICE})
+  set(hint "name one that has it by Kokkos_ROOT and KokkosKernels_ROOT")
+  if(ATOLL_KOKKOS_DEVICE STREQUAL "OPENMP")
+    string(APPEND hint ", or build one by scripts/kokkos-openmp (remove this build folder's CMakeCache.txt then)")
+  endif()
+  message(FATAL_ERROR "ATOLL_KOKKOS_DEVICE is ${ATOLL_KOKKOS_DEVICE}, but the Kokkos in ${Kokkos_DIR} has only: "
+                      "${Kokkos_DEVICES}; ${hint}.")
+endif()
+message(STATUS "Kokkos: ${Kokkos_DIR} (${Kokkos_DEVICES}); MPI: ${MPI_C_LIBRARIES}; HDF5: ${HDF5_VERSION}")
 
 # Kokkos and Kokkos Kernels as one target. Debian's Kokkos 3.4 (from Trilinos) exports a broken include path on
 # Kokkos::kokkos and variables instead of targets elsewhere, so paths are passed as SYSTEM includes.
+# Imported, so that the exported targets name it and the including project makes its own.
 if(NOT TARGET atoll_kokkos)
-  add_library(atoll_kokkos INTERFACE)
+  add_library(atoll_kokkos INTERFACE IMPORTED GLOBAL)
   if(Kokkos_INCLUDE_DIRS OR Kokkos_LIBRARIES)
     target_include_directories(atoll_kokkos SYSTEM INTERFACE ${Kokkos_INCLUDE_DIRS} ${KokkosKernels_INCLUDE_DIRS})
   endif()
@@ -28,3 +65,20 @@ if(NOT TARGET atoll_kokkos)
     target_link_libraries(atoll_kokkos INTERFACE ${KokkosKernels_LIBRARIES} ${Kokkos_LIBRARIES})
   endif()
 endif()
+
+# oneDNN for fp32 products on the host. Debian's configuration file stops CMake with an error when the OpenCL headers are
+# absent, even if quiet, so they are looked for first.
+set(ATOLL_USE_ONEDNN OFF)
+if(NOT ATOLL_ONEDNN STREQUAL "OFF" AND NOT Kokkos_ENABLE_CUDA AND NOT Kokkos_ENABLE_HIP AND NOT Kokkos_ENABLE_SYCL)
+  find_package(OpenCL QUIET)
+  if(OpenCL_FOUND OR ATOLL_ONEDNN STREQUAL "ON")
+    find_package(dnnl QUIET)
+  endif()
+  if(TARGET DNNL::dnnl)
+    set(ATOLL_USE_ONEDNN ON)
+  elseif(ATOLL_ONEDNN STREQUAL "ON")
+    message(FATAL_ERROR "ATOLL_ONEDNN is ON, but oneDNN was not found. Debian: libdnnl-dev ocl-icd-opencl-dev "
+                        "opencl-headers. Elsewhere set dnnl_DIR, or ATOLL_ONEDNN=OFF for Kokkos Kernels.")
+  endif()
+endif()
+message(STATUS "oneDNN for fp32 products: ${ATOLL_USE_ONEDNN}")

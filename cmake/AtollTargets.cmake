@@ -1,7 +1,19 @@
 # atoll_library(name SOURCES ... DEPENDS ...): one library a folder, alias atoll::name, includes rooted at the repository.
+# ccache where it is found, except for compiler wrappers that it does not know.
+if(NOT CMAKE_CXX_COMPILER_LAUNCHER AND NOT Kokkos_ENABLE_CUDA)
+  find_program(ATOLL_CCACHE ccache)
+  mark_as_advanced(ATOLL_CCACHE)
+  if(ATOLL_CCACHE)
+    set(CMAKE_CXX_COMPILER_LAUNCHER ${ATOLL_CCACHE})
+  endif()
+endif()
+
 add_library(atoll_options INTERFACE)
 target_compile_features(atoll_options INTERFACE cxx_std_20)
-target_compile_options(atoll_options INTERFACE -Wall -Wextra -Wpedantic -Wshadow)
+target_compile_options(atoll_options INTERFACE -Wall -Wextra -Wshadow)
+if(NOT Kokkos_ENABLE_CUDA)  # nvcc's generated code is full of what -Wpedantic warns of
+  target_compile_options(atoll_options INTERFACE -Wpedantic)
+endif()
 if(ATOLL_WERROR)
   target_compile_options(atoll_options INTERFACE -Werror)
 endif()

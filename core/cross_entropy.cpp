@@ -29,15 +29,22 @@ struct CrossEntropy {
     const R at_target = z[target];
     member.team_barrier();  // at_target is read before the row is overwritten
     R sum;
-    if (with_gradient) {
+    // Exponentials are kept in place for the gradient, unless T would round them.
+    constexpr bool keep = std::is_same_v<T, R>;
+    if (keep && with_gradient) {
       team_for(member, columns, [&](const int v) { z[v] = T(fast_exp(R(z[v]) - largest)); });
       member.team_barrier();
       sum = team_sum<R>(member, columns, [&](const int v) { return R(z[v]); });
-      const R factor = scale / sum;
-      member.team_barrier();
-      team_for(member, columns, [&](const int v) { z[v] = T(factor * R(z[v]) - (v == target ? scale : R(0))); });
     } else {
       sum = team_sum<R>(member, columns, [&](const int v) { return fast_exp(R(z[v]) - largest); });
+    }
+    if (with_gradient) {
+      const R factor = scale / sum;
+      member.team_barrier();
+      team_for(member, columns, [&](const int v) {
+        const R exponential = keep ? R(z[v]) : fast_exp(R(z[v]) - largest);
+        z[v] = T(factor * exponential - (v == target ? scale : R(0)));
+      });
     }
     if (member.team_rank() == 0) losses(row) = math::log(sum) + (largest - at_target);
   }

@@ -36,7 +36,7 @@ std::vector<double> Federation<T>::gather_tokens(const Exec& exec, const Sharded
   std::vector<double> tokens;
   for (std::size_t g = 0; g < all.size() / 2; ++g) {
     if (all[2 * g + 1] > 0)
-      throw Error(fmt::format("the model of federation group {} is not finite at the end of round {} ({:.0f} of its {} "
+      throw CollectiveError(fmt::format("the model of federation group {} is not finite at the end of round {} ({:.0f} of its {} "
                               "ranks hold NaN or infinity): lower optimizer.lr, or set optimizer.clip_norm",
                               g, round_ + 1, all[2 * g + 1], grid_.groups()[g].ranks()));
     tokens.push_back(all[2 * g]);
@@ -98,22 +98,22 @@ RoundReport Federation<T>::aggregate(const Exec& exec, ShardedParameters<T>& par
 }
 
 template <class T>
-std::vector<double> Federation<T>::mean_over_groups(const std::vector<double>& values,
-                                                    const std::vector<double>& weights) const {
+std::vector<WorldMean> Federation<T>::mean_over_groups(const std::vector<double>& values,
+                                                       const std::vector<double>& weights) const {
   ATOLL_REQUIRE(values.size() == weights.size());
   std::vector<double> mine(values);
   mine.insert(mine.end(), weights.begin(), weights.end());
   const auto all = communicators_.federation.all_gather(mine);
   const std::size_t steps = values.size(), groups = static_cast<std::size_t>(grid_.number_of_groups());
-  std::vector<double> means;
+  std::vector<WorldMean> means(steps);
   for (std::size_t s = 0; s < steps; ++s) {
-    double sum = 0, total = 0;
+    double sum = 0;
     for (std::size_t g = 0; g < groups; ++g) {
       const double weight = all[2 * steps * g + steps + s];
       if (weight > 0) sum += weight * all[2 * steps * g + s];
-      total += weight;
+      means[s].tokens += weight;
     }
-    means.push_back(total > 0 ? sum / total : 0.0);
+    if (means[s].tokens > 0) means[s].mean = sum / means[s].tokens;
   }
   return means;
 }

@@ -17,6 +17,12 @@ namespace atl {
 template <class T>
 class TemporaryAverage;
 
+/// A value of all groups: the mean weighted by tokens (0 without any), and the tokens of all groups.
+struct WorldMean {
+  double mean = 0;
+  double tokens = 0;
+};
+
 /// What one aggregation did; the same on all ranks.
 struct RoundReport {
   std::int64_t round = 0;       ///< 1 for the first
@@ -44,12 +50,12 @@ class Federation {
   void count_tokens(std::int64_t tokens) { tokens_ += static_cast<double>(tokens); }
 
   /// Replaces every group's master parameters by their weighted mean, and starts the next round. Collective over the
-  /// world. Throws Error, on all ranks alike, if a group's model is not finite. Without other groups only counts rounds.
+  /// world. Throws CollectiveError if a group's model is not finite. Without other groups only counts rounds.
   RoundReport aggregate(const Exec& exec, ShardedParameters<T>& parameters);
 
-  /// Values of every step since the last aggregation, exchanged with it: the mean over groups, weighted by tokens.
+  /// Values of every step since the last aggregation, exchanged with it, so that groups do not talk between rounds.
   /// values[i] belongs to a step in which this group had weights[i] tokens. Collective over `federation`.
-  std::vector<double> mean_over_groups(const std::vector<double>& values, const std::vector<double>& weights) const;
+  std::vector<WorldMean> mean_over_groups(const std::vector<double>& values, const std::vector<double>& weights) const;
 
  private:
   friend class TemporaryAverage<T>;

@@ -64,6 +64,14 @@ View1<const T> ShardedParameters<T>::gather(const Exec& exec, std::size_t index)
 }
 
 template <class T>
+View1<const Accumulator<T>> ShardedParameters<T>::gather_master(const Exec& exec, std::size_t index) {
+  const auto& unit = units_[index];
+  const View1<R> full = allocate<R>("atoll::gathered_master", unit.layout.padded_size());
+  shard_.all_gather(unit.master.data(), full.data(), unit.layout.shard_size(), element_of<R>(), exec).wait();
+  return full;
+}
+
+template <class T>
 void ShardedParameters<T>::release_after_forward(std::size_t index) {
   if (after_ == AfterForward::reshard) release(index);
 }

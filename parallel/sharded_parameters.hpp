@@ -51,6 +51,8 @@ class ShardedParameters {
 
   /// The full unit (padded_size elements), gathered from the replica. Collective. Valid until release.
   View1<const T> gather(const Exec& exec, std::size_t index);
+  /// The full unit in master precision, in memory of its own: for saving. Collective.
+  View1<const R> gather_master(const Exec& exec, std::size_t index);
   /// After the forward pass of a unit: frees it, unless it is to be kept for backward.
   void release_after_forward(std::size_t index);
   void release(std::size_t index);

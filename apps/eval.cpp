@@ -1,0 +1,127 @@
+/// `atoll eval`: perplexity of a saved model. SPDX-License-Identifier: Apache-2.0
+#include "apps/commands.hpp"
+#include "apps/parallel_command.hpp"
+#include "io/batch_source.hpp"
+#include "io/data_sets.hpp"
+#include "io/model_file.hpp"
+#include "io/run_log.hpp"
+#include "model/evaluate.hpp"
+
+#include <fmt/format.h>
+#include <nlohmann/json.hpp>
+
+#include <filesystem>
+
+namespace atl {
+
+namespace {
+
+struct Arguments {
+  std::string path;
+  std::string data;
+  std::int64_t sequence_length = 0, micro_batch = 0;
+  Precision precision = Precision::fp32;
+  bool json = false;
+};
+
+/// The model file, and the configuration of the run that made it where its folder still has it.
+struct Subject {
+  std::string model;
+  RunConfig config;
+  ModelInfo info;
+};
+
+Subject find_subject(const Arguments& arguments) {
+  namespace fs = std::filesystem;
+  Subject subject;
+  const fs::path given(arguments.path);
+  const fs::path folder = fs::is_directory(given) ? given : given.parent_path();
+  subject.model = fs::is_directory(given) ? (given / "model.h5").string() : arguments.path;
+  subject.info = read_model_info(subject.model);
+  const fs::path run = folder / "run.toml";
+  const bool known = fs::exists(run);
+  if (known) subject.config = load_run_config(run.string(), {});
+  if (!known && (arguments.data.empty() || arguments.sequence_length == 0))
+    throw ConfigError(fmt::format("{} is not beside the model, so --data and --sequence-length are needed", run.string()));
+  if (!arguments.data.empty()) subject.config.data.eval = arguments.data;
+  if (arguments.sequence_length > 0) subject.config.data.sequence_length = arguments.sequence_length;
+  if (subject.config.data.eval.empty())
+    throw ConfigError(fmt::format("{} names no evaluation data (data.eval); give --data FILE", run.string()));
+  return subject;
+}
+
+template <class T>
+int evaluate_model(const Arguments& arguments, const Subject& subject, const Runtime& runtime) {
+  const Exec exec;
+  const RunConfig& config = subject.config;
+  const ProcessGrid grid(ParallelOptions{}, runtime.size(), runtime.rank());  // one group, sharded over all ranks
+  const Communicators communicators(runtime.world(), grid);
+  const Communicator& world = communicators.world;
+  const auto shard = make_mpi_collectives(communicators.shard);
+  const auto replica = make_mpi_collectives(communicators.replica);
+
+  const auto source = open_source(config.data.eval, config, subject.info.config.vocab_size, false, world);
+  ShardedParameters<T> parameters(llama_units(subject.info.config), *shard, *replica, AfterForward::reshard);
+  collectively(world, [&] { load_model(subject.model, parameters); });
+  const std::int64_t micro_batch =
+      arguments.micro_batch > 0 ? arguments.micro_batch : std::max<std::int64_t>(1, 4096 / config.data.sequence_length);
+  Llama<T> model(subject.info.config, {micro_batch, config.data.sequence_length, Recompute::block, config.train.loss_chunk},
+                 parameters);
+  const EvaluationSource evaluation(source, config.data.sequence_length, world.size(), world.rank(), micro_batch);
+  const Evaluation result = evaluate<T>(exec, model, world, evaluation.micro_batches(),
+                                        [&](std::int64_t i) { return evaluation.batch(i); });
+
+  if (world.rank() == 0) {
+    std::optional<LanguageFacts> language;
+    if (config.data.eval == synthetic_data) language = language_facts(config, *source);
+    if (arguments.json) {
+      nlohmann::ordered_json out{{"model", subject.model},   {"step", subject.info.step},
+                                 {"data", config.data.eval}, {"loss", result.loss},
+                                 {"perplexity", result.perplexity()}, {"tokens", result.tokens}};
+      if (language) out["floor_perplexity"] = language->floor;
+      fmt::print("{}\n", out.dump());
+    } else {
+      fmt::print("perplexity {:.4f}  loss {:.5f} nats  {:.4f} bits per token  ({} tokens of {})\n", result.perplexity(),
+                 result.loss, result.loss / std::log(2.0), result.tokens, config.data.eval);
+      if (language) fmt::print("floor      {:.4f}  (best possible for this language)\n", language->floor);
+    }
+  }
+  return static_cast<int>(ExitCode::done);
+}
+
+int run(const Arguments& arguments) {
+  return on_all_ranks([&](const Runtime& runtime) {
+    Subject subject;
+    {
+      const Communicator world(runtime.world());
+      collectively(world, [&] {
+        start_logging(world.rank(), "info");
+        subject = find_subject(arguments);
+      });
+    }
+    return arguments.precision == Precision::fp64 ? evaluate_model<double>(arguments, subject, runtime)
+                                                  : evaluate_model<float>(arguments, subject, runtime);
+  });
+}
+
+}  // namespace
+
+void add_eval(CLI::App& program, Command& chosen) {
+  auto arguments = std::make_shared<Arguments>();
+  CLI::App* command = program.add_subcommand("eval", "Perplexity of a saved model");
+  command->footer("Example: mpiexec -n 2 atoll eval runs/text --data tokens/eval.h5\n"
+                  "The number does not depend on the number of ranks.");
+  command->add_option("model", arguments->path, "A run folder (with model.h5 and run.toml), or a model file")->required();
+  command->add_option("--data", arguments->data, "Token file, or \"synthetic\"; default: data.eval of the run");
+  command->add_option("--sequence-length", arguments->sequence_length, "Tokens of a window; default: that of the run")
+      ->check(CLI::PositiveNumber);
+  command->add_option("--micro-batch", arguments->micro_batch, "Sequences a rank evaluates at once")
+      ->check(CLI::PositiveNumber);
+  command->add_option("--precision", arguments->precision, "fp32 or fp64")
+      ->transform(CLI::CheckedTransformer(
+          std::map<std::string, Precision>{{"fp32", Precision::fp32}, {"fp64", Precision::fp64}}));
+  command->add_flag("--json", arguments->json, "Print the result as JSON");
+  command->callback([arguments, &chosen] { chosen = [arguments] { return run(*arguments); }; });
+}
+
+}  // namespace atl

@@ -1,0 +1,34 @@
+/// Runs a subcommand on all ranks of MPI. SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include "core/gemm.hpp"
+#include "parallel/communicator.hpp"
+#include "parallel/runtime.hpp"
+
+#include <cstdio>
+#include <functional>
+
+namespace atl {
+
+/// Starts MPI and Kokkos, runs `work`, ends both. An error that all ranks share (CollectiveError) is told by rank 0 and
+/// ends every rank in order with its exit code; any other ends the whole job at once.
+inline int on_all_ranks(const std::function<int(const Runtime&)>& work) {
+  static char name[] = "atoll";
+  static char* arguments[] = {name, nullptr};
+  int argc = 1;
+  char** argv = arguments;
+  Runtime runtime(argc, argv);
+  set_gemm_threads(runtime.threads_per_rank());
+  try {
+    return work(runtime);
+  } catch (const CollectiveError& error) {
+    if (runtime.rank() == 0) std::fprintf(stderr, "atoll: error: %s\n", error.what());
+    return static_cast<int>(error.code());
+  } catch (const Error& error) {
+    abort_job(error.what(), error.code());
+  } catch (const std::exception& error) {
+    abort_job(error.what(), ExitCode::failure);
+  }
+}
+
+}  // namespace atl

@@ -1,0 +1,109 @@
+/// atoll tokenize: text files to token files. SPDX-License-Identifier: Apache-2.0
+#include "io/tokenize.hpp"
+
+#include "apps/commands.hpp"
+#include "core/errors.hpp"
+#include "io/progress.hpp"
+
+#include <CLI/CLI.hpp>
+#include <fmt/core.h>
+#include <nlohmann/json.hpp>
+#include <spdlog/spdlog.h>
+
+#include <map>
+#include <memory>
+#include <optional>
+
+namespace atl {
+
+namespace {
+
+struct Arguments {
+  TokenizeOptions options;
+  bool json = false;
+};
+
+void warn(const LeftOut& files, const char* reason) {
+  if (files.count > 0) spdlog::warn("{} files left out: {} (first: {})", files.count, reason, files.example);
+}
+
+void print(const char* side, const TokenizedFile& file) {
+  fmt::print("{}: {} documents, {} tokens, {} bytes of text -> {}\n", side, file.documents, file.tokens, file.bytes,
+             file.path);
+}
+
+void print_json(const TokenizeResult& result) {
+  const auto file = [](const TokenizedFile& f) {
+    return nlohmann::ordered_json{
+        {"path", f.path}, {"documents", f.documents}, {"tokens", f.tokens}, {"bytes", f.bytes}};
+  };
+  nlohmann::ordered_json json{{"train", file(result.train)}};
+  if (!result.eval.path.empty()) json["eval"] = file(result.eval);
+  json["split_inside_document"] = result.split_inside_document;
+  json["left_out"] = {{"invalid", result.invalid.count},
+                      {"compressed", result.compressed.count},
+                      {"empty", result.empty.count},
+                      {"other_extension", result.other_extension.count},
+                      {"duplicate", result.duplicate.count}};
+  fmt::print("{}\n", json.dump(2));
+}
+
+int run(const Arguments& arguments) {
+  std::optional<Progress> progress;
+  const TokenizeResult result = tokenize(arguments.options, [&](std::int64_t done, std::int64_t total) {
+    if (!progress) progress.emplace(total, "B");
+    progress->update(done);
+  });
+  if (progress) progress->clear();
+
+  warn(result.invalid, "not UTF-8 text");
+  warn(result.compressed, "compressed; decompress them first");
+  warn(result.empty, "empty");
+  warn(result.duplicate, "reached twice");
+  if (result.split_inside_document) {
+    spdlog::warn("there is one document only: its end, {} bytes, is the evaluation text", result.eval.bytes);
+  }
+  if (arguments.json) {
+    print_json(result);
+  } else {
+    print("train", result.train);
+    if (!result.eval.path.empty()) print("eval", result.eval);
+  }
+  return static_cast<int>(ExitCode::done);
+}
+
+}  // namespace
+
+void add_tokenize(CLI::App& program, Command& chosen) {
+  auto arguments = std::make_shared<Arguments>();
+  TokenizeOptions& options = arguments->options;
+  CLI::App* command = program.add_subcommand("tokenize", "Turn UTF-8 text files into token files (a token per byte)");
+  command->footer(
+      "A file is a document. Writes OUTPUT/train.h5 and OUTPUT/eval.h5, for data.train and data.eval of a run.\n"
+      "Example: atoll tokenize ~/books --extensions .txt --output data/books");
+  command->add_option("inputs", options.inputs, "Text files, and folders (searched in depth, sorted by name)")
+      ->required();
+  command->add_option("-o,--output", options.output, "Folder for train.h5 and eval.h5")->required();
+  command->add_option("--eval-fraction", options.eval_fraction, "Share of the documents for evaluation; 0: none")
+      ->capture_default_str();
+  command->add_option("--seed", options.seed, "Seed of the split into training and evaluation")->capture_default_str();
+  command->add_option("--extensions", options.extensions, "Of a folder, only files that end so: .txt,.rst,.html")
+      ->delimiter(',')
+      ->allow_extra_args(false);  // or it would take the inputs that follow it
+  CLI::CheckedTransformer choices(std::map<std::string, InvalidText>{
+      {"error", InvalidText::error}, {"skip", InvalidText::skip}, {"replace", InvalidText::replace}});
+  choices.description("");
+  command
+      ->add_option(
+          "--invalid", options.invalid,
+          "Files that are not UTF-8 text: error (of a folder's files: leave them out, with a count), skip (leave "
+          "out named files too), replace (their invalid bytes by U+FFFD)")
+      ->transform(choices)
+      ->type_name("error|skip|replace")
+      ->default_str("error");
+  command->add_flag("--overwrite", options.overwrite, "Replace token files that are there already");
+  command->add_flag("--json", arguments->json, "Print the result as JSON");
+  command->callback([arguments, &chosen] { chosen = [arguments] { return run(*arguments); }; });
+}
+
+}  // namespace atl

@@ -1,0 +1,171 @@
+/// `atoll train`: from a run configuration to a trained model. SPDX-License-Identifier: Apache-2.0
+#include "apps/commands.hpp"
+#include "apps/parallel_command.hpp"
+#include "io/batch_source.hpp"
+#include "io/data_sets.hpp"
+#include "io/model_file.hpp"
+#include "io/run_log.hpp"
+#include "io/step_schedule.hpp"
+#include "io/version.hpp"
+#include "model/initialise.hpp"
+#include "model/lr_schedule.hpp"
+
+#include <fmt/format.h>
+#include <spdlog/spdlog.h>
+
+#include <filesystem>
+#include <fstream>
+
+namespace atl {
+
+namespace {
+
+struct Arguments {
+  std::string path;
+  std::vector<std::string> overrides;
+  bool show_config = false;
+};
+
+/// Makes the run's folder and leaves the configuration in force there, for `atoll eval` and for people.
+void prepare_folder(const RunConfig& config) {
+  std::error_code error;
+  std::filesystem::create_directories(config.run.dir, error);
+  const std::string path = config.run.dir + "/run.toml";
+  std::ofstream file(path);
+  file << show(config) << std::flush;
+  if (!file)
+    throw ConfigError(fmt::format("run.dir = \"{}\": cannot write {} ({}); choose a folder that you may write to",
+                                  config.run.dir, path, error ? error.message() : std::strerror(errno)));
+}
+
+RunRecord run_record(const RunConfig& config, const ProcessGrid& grid, const Runtime& runtime) {
+  nlohmann::ordered_json groups = nlohmann::ordered_json::array();
+  for (const GroupShape& group : grid.groups())
+    groups.push_back(nlohmann::ordered_json{{"replicas", group.replicas}, {"shards", group.shards}});
+  return {to_json(config), {{"ranks", grid.world_size()}, {"groups", groups}}, versions(runtime.mpi_version()),
+          git_revision(), config.run.seed};
+}
+
+template <class T>
+int train(const RunConfig& config, const LlamaConfig& llama, const Runtime& runtime) {
+  const Exec exec;
+  const Communicator world(runtime.world());
+  std::optional<ProcessGrid> made_grid;
+  std::optional<StepSchedule> made_schedule;
+  collectively(world, [&] {
+    made_grid.emplace(config.parallel, world.size(), world.rank());
+    made_schedule.emplace(*made_grid, config.train);
+    schedule_phases(config.schedule, config.train.steps);
+    if (world.rank() == 0) prepare_folder(config);
+  });
+  const ProcessGrid& grid = *made_grid;
+  const StepSchedule& schedule = *made_schedule;
+  const Communicators communicators(runtime.world(), grid);
+  const auto shard = make_mpi_collectives(communicators.shard);
+  const auto replica = make_mpi_collectives(communicators.replica);
+  const auto federated = make_mpi_collectives(communicators.federation);
+
+  const DataSets data = open_data_sets(config, llama.vocab_size, world);
+  const BatchSource source(data.train, config.data.sequence_length, static_cast<std::uint64_t>(config.run.seed));
+  collectively(world, [&] { source.require_sequences(schedule.world_batch()); });
+
+  ShardedParameters<T> parameters(llama_units(llama), *shard, *replica,
+                                  config.parallel.reshard_after_forward ? AfterForward::reshard : AfterForward::keep);
+  if (config.model.init_from.empty())
+    initialise(exec, llama, static_cast<std::uint64_t>(config.run.seed), parameters);
+  else
+    collectively(world, [&] { load_model(config.model.init_from, parameters); });
+  Llama<T> model(llama, {schedule.width(), config.data.sequence_length, config.train.recompute, config.train.loss_chunk},
+                 parameters);
+  Optimizer<T> optimizer(config.optimizer, parameters, communicators.shard);
+  Federation<T> federation(config.federation, config.train.steps, grid, communicators, *federated, *replica);
+
+  std::optional<RunLog> made_log;
+  collectively(world, [&] {
+    made_log.emplace(RunLog::Options{config.run.dir, config.train.steps, config.log.every, world.rank(),
+                                     grid.number_of_groups()},
+                     RunLog::Traffic{*shard, *replica, *federated});
+  });
+  RunLog& log = *made_log;
+  const auto run_evaluation = [&](std::int64_t step) {
+    const EvaluationSource evaluation(data.eval, config.data.sequence_length, world.size(), world.rank(),
+                                      schedule.width(), config.eval.batches * schedule.world_batch());
+    const TemporaryAverage<T> average(exec, federation, parameters);
+    log.eval(step, evaluate<T>(exec, model, world, evaluation.micro_batches(),
+                               [&](std::int64_t i) { return evaluation.batch(i); }));
+  };
+  const bool evaluates = data.eval != nullptr;
+  spdlog::info("{} parameters; {}; {} sequences of {} tokens a step; {} steps", parameters.parameter_count(),
+               grid.describe(), schedule.world_batch(), config.data.sequence_length, config.train.steps);
+  if (data.language)
+    spdlog::info("synthetic language: floor perplexity {:.4f} with the context of a sequence, {:.4f} from one token",
+                 data.language->floor, data.language->bigram);
+  if (world.rank() == 0 && !gemm_warning(element_of<T>()).empty()) spdlog::warn(gemm_warning(element_of<T>()));
+  log.start(run_record(config, grid, runtime));
+  if (data.language) log.language(*data.language);
+  if (evaluates) run_evaluation(0);
+
+  std::vector<Batch> batches(static_cast<std::size_t>(schedule.micro_batches()));
+  for (std::int64_t step = 1; step <= config.train.steps; ++step) {
+    const std::int64_t cursor = (step - 1) * schedule.world_batch();
+    for (std::size_t m = 0; m < batches.size(); ++m)
+      source.fill(schedule.positions(cursor, static_cast<std::int64_t>(m)), batches[m]);
+    const double lr = learning_rate(config.schedule, config.optimizer.lr, step - 1, config.train.steps);
+    const StepResult result = training_step(exec, model, optimizer, communicators.group, batches, lr);
+    federation.count_tokens(result.tokens);
+    log.step(step, federation.round() + 1, result, lr);
+
+    if (federation.due(step)) {
+      log.flush(federation);
+      log.round(federation.aggregate(exec, parameters), step);
+    }
+    const bool last = step == config.train.steps;
+    if (evaluates && (last || (config.eval.every > 0 && step % config.eval.every == 0))) run_evaluation(step);
+  }
+  log.finish();
+  const std::string path = config.run.dir + "/model.h5";
+  save_model(exec, path, {llama, config.train.steps, log.tokens()}, parameters, grid, communicators);
+  spdlog::info("model saved as {}", path);
+  return static_cast<int>(ExitCode::done);
+}
+
+int run(const Arguments& arguments) {
+  if (arguments.show_config) {
+    fmt::print("{}", show(load_run_config(arguments.path, arguments.overrides)));
+    return static_cast<int>(ExitCode::done);
+  }
+  return on_all_ranks([&](const Runtime& runtime) {
+    RunConfig config;
+    LlamaConfig llama;
+    {
+      const Communicator world(runtime.world());
+      collectively(world, [&] {
+        config = load_run_config(arguments.path, arguments.overrides);
+        llama = resolve_model(config);
+        start_logging(world.rank(), config.log.level);
+        if (config.train.precision == Precision::bf16)
+          throw ConfigError("train.precision = \"bf16\" is not supported by this version; use \"fp32\" or \"fp64\"");
+      });
+      require_equal(world, std::to_string(hash_of(config)), "the run configuration");
+    }
+    return config.train.precision == Precision::fp64 ? train<double>(config, llama, runtime)
+                                                     : train<float>(config, llama, runtime);
+  });
+}
+
+}  // namespace
+
+void add_train(CLI::App& program, Command& chosen) {
+  auto arguments = std::make_shared<Arguments>();
+  CLI::App* command = program.add_subcommand("train", "Train a model as a run configuration says");
+  command->footer("Start it with one rank a GPU, or a core: mpiexec -n 4 atoll train run.toml, or srun atoll train run.toml\n"
+                  "Writes metrics.jsonl, run.toml and model.h5 into run.dir.");
+  command->add_option("config", arguments->path, "Run configuration (TOML); see docs/configuration.md")->required();
+  command->add_option("--set", arguments->overrides, "Override a key: --set train.steps=100; may be repeated")
+      ->take_all()
+      ->allow_extra_args(false);
+  command->add_flag("--show-config", arguments->show_config, "Print every value in force, as TOML, and stop");
+  command->callback([arguments, &chosen] { chosen = [arguments] { return run(*arguments); }; });
+}
+
+}  // namespace atl

@@ -1,0 +1,22 @@
+/// Calls of xxHash. SPDX-License-Identifier: Apache-2.0
+#include "io/checksum.hpp"
+
+#include <fmt/core.h>
+
+#include <new>
+#include <xxhash.h>
+
+namespace atl {
+
+Checksum::Checksum() : state_(XXH3_createState()) {
+  if (state_ == nullptr) throw std::bad_alloc();
+  XXH3_64bits_reset(state_.get());
+}
+
+void Checksum::update(const void* bytes, std::size_t count) { XXH3_64bits_update(state_.get(), bytes, count); }
+
+std::string Checksum::text() const { return fmt::format("xxh3-64:{:016x}", XXH3_64bits_digest(state_.get())); }
+
+void Checksum::Free::operator()(XXH3_state_s* state) const { XXH3_freeState(state); }
+
+}  // namespace atl

@@ -1,0 +1,123 @@
+/// SPDX-License-Identifier: Apache-2.0
+#include "io/model_file.hpp"
+
+#include "io/hdf5.hpp"
+#include "io/pending_file.hpp"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <exception>
+#include <optional>
+
+namespace atl {
+
+namespace {
+
+constexpr std::string_view format_name = "atoll-model";
+constexpr std::int64_t format_version = 1;
+constexpr std::size_t piece = std::size_t{1} << 24;  // elements on their way between device and file
+
+template <class E>
+void write_tensor(Hdf5File& file, const TensorSpec& tensor, const View1<E>& values) {
+  file.create_dataset(tensor.name, {tensor.shape.begin(), tensor.shape.end()}, element_of<std::remove_const_t<E>>());
+  for (std::size_t begin = 0; begin < values.extent(0); begin += piece) {
+    const std::size_t n = std::min(piece, values.extent(0) - begin);
+    file.write_flat(tensor.name, begin, to_host(part(values, begin, n)));
+  }
+}
+
+}  // namespace
+
+ModelInfo read_model_info(const std::string& path) {
+  const Hdf5File file = Hdf5File::open(path);
+  if (!file.has_attribute("format") || file.string_attribute("format") != format_name)
+    throw DataError(fmt::format("{}: not a model file (no attribute format = \"{}\"); atoll train writes one as model.h5",
+                                path, format_name));
+  if (const auto version = file.integer_attribute("version"); version != format_version)
+    throw DataError(fmt::format("{}: model file of version {}, this program reads version {}; use the atoll that wrote it",
+                                path, version, format_version));
+  return {parse_hugging_face_config(file.string_attribute("config"), path), file.integer_attribute("step"),
+          file.integer_attribute("tokens")};
+}
+
+template <class T>
+void save_model(const Exec& exec, const std::string& path, const ModelInfo& info, ShardedParameters<T>& parameters,
+                const ProcessGrid& grid, const Communicators& communicators) {
+  // A rank that cannot write goes on gathering with the others, and tells at the end: nobody waits for it in vain.
+  std::exception_ptr failure;
+  const auto attempt = [&](const auto& work) {
+    if (grid.rank() != 0 || failure) return;
+    try {
+      work();
+    } catch (...) {
+      failure = std::current_exception();
+    }
+  };
+  if (grid.group() == 0 && grid.replica() == 0) {
+    std::optional<PendingFile> pending;
+    std::optional<Hdf5File> file;
+    attempt([&] {
+      pending.emplace(path);
+      file.emplace(Hdf5File::create(pending->temporary()));
+      file->set_string_attribute("format", std::string(format_name));
+      file->set_integer_attribute("version", format_version);
+      file->set_string_attribute("config", to_hugging_face_json(info.config));
+      file->set_integer_attribute("step", info.step);
+      file->set_integer_attribute("tokens", info.tokens);
+    });
+    for (std::size_t u = 0; u < parameters.number_of_units(); ++u) {
+      const auto full = parameters.gather_master(exec, u);
+      exec.fence();
+      const ShardLayout& layout = parameters.unit(u).layout;
+      for (std::size_t i = 0; i < layout.unit().tensors.size(); ++i)
+        attempt([&] {
+          const Range range = layout.tensor(i);
+          write_tensor(*file, layout.unit().tensors[i], part(full, range.begin, range.size()));
+        });
+    }
+    attempt([&] {
+      file->close();
+      pending->publish();
+    });
+  }
+  collectively(communicators.world, [&] {
+    if (failure) std::rethrow_exception(failure);
+  });
+}
+
+template <class T>
+void load_model(const std::string& path, ShardedParameters<T>& parameters) {
+  using R = Accumulator<T>;
+  const Hdf5File file = Hdf5File::open(path);
+  for (std::size_t u = 0; u < parameters.number_of_units(); ++u) {
+    auto& unit = parameters.unit(u);
+    const auto& tensors = unit.layout.unit().tensors;
+    for (std::size_t i = 0; i < tensors.size(); ++i) {
+      const std::string& name = tensors[i].name;
+      if (!file.has_dataset(name)) throw DataError(fmt::format("{}: tensor {} is missing", path, name));
+      const std::vector<std::uint64_t> expected(tensors[i].shape.begin(), tensors[i].shape.end());
+      if (const auto shape = file.shape(name); shape != expected)
+        throw DataError(fmt::format("{}: tensor {} has shape ({}), the model of this run needs ({})", path, name,
+                                    fmt::join(shape, ", "), fmt::join(expected, ", ")));
+      const Range mine = unit.owned_of(i);
+      for (std::size_t begin = mine.begin; begin < mine.end; begin += piece) {
+        const Range range{begin, std::min(mine.end, begin + piece)};
+        std::vector<R> values(range.size());
+        file.read_flat(name, range.begin - unit.layout.tensor(i).begin, values);
+        copy_to_device(values, unit.local(unit.master, range));
+      }
+    }
+  }
+}
+
+#define ATOLL_INSTANTIATE(T)                                                                                        \
+  template void save_model<T>(const Exec&, const std::string&, const ModelInfo&, ShardedParameters<T>&,             \
+                              const ProcessGrid&, const Communicators&);                                            \
+  template void load_model<T>(const std::string&, ShardedParameters<T>&);
+ATOLL_INSTANTIATE(float)
+ATOLL_INSTANTIATE(double)
+#undef ATOLL_INSTANTIATE
+
+}  // namespace atl

@@ -1,0 +1,36 @@
+/// The averaged model in one HDF5 file, with Hugging Face names and full shapes. SPDX-License-Identifier: Apache-2.0
+///
+/// Data sets "model.embed_tokens.weight" (V, C) and so on, in the precision of the master weights (fp32, or fp64). Attributes:
+/// format = "atoll-model", version = 1, config (a Hugging Face config.json as text), step, tokens (of all groups).
+#pragma once
+
+#include "model/llama_config.hpp"
+#include "parallel/communicator.hpp"
+#include "parallel/sharded_parameters.hpp"
+
+#include <cstdint>
+#include <string>
+
+namespace atl {
+
+/// What a model file says of itself.
+struct ModelInfo {
+  LlamaConfig config;
+  std::int64_t step = 0;
+  std::int64_t tokens = 0;
+};
+
+/// DataError unless `path` is a model file of a version this program knows.
+ModelInfo read_model_info(const std::string& path);
+
+/// Writes the parameters of group 0 (all groups are equal after an aggregation); the file appears when it is complete.
+/// Unit by unit: no rank holds more than one full unit. Collective over the world; throws CollectiveError.
+template <class T>
+void save_model(const Exec& exec, const std::string& path, const ModelInfo& info, ShardedParameters<T>& parameters,
+                const ProcessGrid& grid, const Communicators& communicators);
+
+/// Every rank reads what it owns. DataError where a tensor is missing or has another shape. Not collective.
+template <class T>
+void load_model(const std::string& path, ShardedParameters<T>& parameters);
+
+}  // namespace atl

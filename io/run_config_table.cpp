@@ -1,0 +1,277 @@
+/// Every key of the run configuration, once: name, target, limits, documentation. SPDX-License-Identifier: Apache-2.0
+#include "core/errors.hpp"
+#include "core/nearest_name.hpp"
+#include "io/run_config.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+
+namespace atl {
+namespace {
+
+using nlohmann::json;
+
+/// A number that is a count of steps where >= 1, and a fraction of all steps below.
+void limit_to_steps_or_fraction(ConfigKey& key) {
+  key.limits = "at least 0; whole steps, or a fraction of train.steps below 1";
+  key.set = [set = key.set](const json& value) {
+    if (value.is_number_float() && value.get<double>() > 1.0 && std::floor(value.get<double>()) != value.get<double>())
+      throw WrongValue("is neither a whole number of steps nor a fraction below 1");
+    set(value);
+  };
+}
+
+void add_betas(ConfigTable& table, OptimizerOptions& optimizer) {
+  ConfigKey& key = table.add("optimizer.betas", "AdamW: decay of the first and of the second moment.");
+  key.type = "array of two numbers";
+  key.limits = "at least 0, below 1";
+  key.get = [&optimizer]() -> json { return json::array({optimizer.beta1, optimizer.beta2}); };
+  key.set = [&optimizer](const json& value) {
+    if (!value.is_array()) throw WrongValue(fmt::format("is {}; expected an array of two numbers", kind_of(value)));
+    if (value.size() != 2 || !value[0].is_number() || !value[1].is_number())
+      throw WrongValue("is not an array of two numbers");
+    for (const auto& beta : value)
+      if (!(beta.get<double>() >= 0.0 && beta.get<double>() < 1.0))
+        throw WrongValue("is out of range; both must be at least 0, below 1");
+    optimizer.beta1 = value[0].get<double>();
+    optimizer.beta2 = value[1].get<double>();
+  };
+}
+
+json rope_scaling_json(const RopeScaling& rope) {
+  if (rope.kind == RopeScaling::Kind::none) return {{"rope_type", "default"}};
+  return {{"rope_type", "llama3"},
+          {"factor", rope.factor},
+          {"low_freq_factor", rope.low_freq_factor},
+          {"high_freq_factor", rope.high_freq_factor},
+          {"original_max_position_embeddings", rope.original_max_position_embeddings}};
+}
+
+RopeScaling rope_scaling_from(const json& value) {
+  static const std::array<std::string, 5> names = {"rope_type", "factor", "low_freq_factor", "high_freq_factor",
+                                                   "original_max_position_embeddings"};
+  if (!value.is_object())
+    throw WrongValue(
+        fmt::format("is {}; expected a table such as {{ rope_type = \"llama3\", factor = 8.0, "
+                    "low_freq_factor = 1.0, high_freq_factor = 4.0, original_max_position_embeddings = 8192 }}",
+                    kind_of(value)));
+  for (const auto& [name, entry] : value.items())
+    if (std::find(names.begin(), names.end(), name) == names.end())
+      throw WrongValue(fmt::format("has the unknown key {}; did you mean {}?", name, nearest_name(name, names)));
+  if (!value.contains("rope_type")) throw WrongValue("has no rope_type; it is \"llama3\" or \"default\"");
+  require_choice(value["rope_type"], {"llama3", "default"});
+  RopeScaling rope;
+  if (value["rope_type"] == "default") {
+    if (value.size() > 1) throw WrongValue("has rope_type \"default\", which takes no other key");
+    return rope;
+  }
+  rope.kind = RopeScaling::Kind::llama3;
+  const auto number = [&](const std::string& name) -> const json& {
+    if (!value.contains(name)) throw WrongValue(fmt::format("has no {}, which rope_type \"llama3\" needs", name));
+    if (!value[name].is_number())
+      throw WrongValue(fmt::format("has {}, which is {}; expected a number", name, kind_of(value[name])));
+    return value[name];
+  };
+  rope.factor = number("factor").get<double>();
+  rope.low_freq_factor = number("low_freq_factor").get<double>();
+  rope.high_freq_factor = number("high_freq_factor").get<double>();
+  const json& original = number("original_max_position_embeddings");
+  if (!original.is_number_integer())
+    throw WrongValue("has original_max_position_embeddings that is a floating-point number; expected an integer");
+  rope.original_max_position_embeddings = original.get<std::int64_t>();
+  return rope;
+}
+
+void add_model(ConfigTable& table, ModelOptions& model) {
+  ConfigKey& preset = table.add(
+      "model.preset", &model.preset,
+      "Sizes of a known model: 1b is Llama 3.2 1B, 8b and 70b are Llama 3.1. Excludes config; keys below override it.");
+  std::vector<std::string> names;
+  for (const auto name : llama_preset_names()) names.emplace_back(name);
+  preset.limits = quoted_choices(names, " | ");
+  preset.absent = "";
+  preset.set = [set = preset.set, names](const json& value) {
+    if (value != "") require_choice(value, names);
+    set(value);
+  };
+  table
+      .add("model.config", &model.config,
+           "Path of a Hugging Face Llama config.json. Excludes preset; keys below override it.")
+      .absent = "";
+  table.add("model.hidden_size", &model.hidden_size, at_least(1), "Width of the residual stream.");
+  table.add("model.intermediate_size", &model.intermediate_size, at_least(1), "Width of the SwiGLU layer.");
+  table.add("model.num_hidden_layers", &model.num_hidden_layers, at_least(1), "Transformer blocks.");
+  table.add("model.num_attention_heads", &model.num_attention_heads, at_least(1), "Query heads.");
+  table.add("model.num_key_value_heads", &model.num_key_value_heads, at_least(1),
+            "Key and value heads; divides num_attention_heads, which it is where not given.");
+  table.add("model.head_dim", &model.head_dim, at_least(2),
+            "Width of a head, even; hidden_size / num_attention_heads where not given.");
+  table.add("model.vocab_size", &model.vocab_size, at_least(1),
+            "Rows of the embedding: more than the largest token of the data.");
+  table.add("model.rope_theta", &model.rope_theta, above(0), "Base of the rotary position embedding.");
+  ConfigKey& rope =
+      table.add("model.rope_scaling",
+                "Scaling of the rotary frequencies: rope_type \"default\" (none) or \"llama3\" with factor, "
+                "low_freq_factor, high_freq_factor, original_max_position_embeddings.");
+  rope.type = "inline table";
+  rope.set = [&model](const json& value) { model.rope_scaling = rope_scaling_from(value); };
+  rope.get = [&model] { return model.rope_scaling ? rope_scaling_json(*model.rope_scaling) : json(nullptr); };
+  table.add("model.rms_norm_eps", &model.rms_norm_eps, above(0), "Added to the mean square in RMSNorm.");
+  table.add("model.tie_word_embeddings", &model.tie_word_embeddings,
+            "Whether the head shares the embedding's weights.");
+  table.add("model.max_position_embeddings", &model.max_position_embeddings, at_least(1),
+            "Longest sequence the model is meant for. Recorded with the model; does not limit data.sequence_length.");
+  table.add("model.initializer_range", &model.initializer_range, above(0),
+            "Standard deviation of the initial weights.");
+  table.add("model.init_from", &model.init_from, "Path of a saved model to start from, instead of random weights.")
+      .absent = "";
+}
+
+void add_later_keys(ConfigTable& table) {
+  const json nothing = json::array();
+  table.add_later("data.packing");
+  table.add_later("train.tf32", json::array({false}));
+  table.add_later("train.reduce_precision", json::array({"fp32"}));
+  table.add_later("train.time_limit");
+  table.add_later("parallel.group_sizes", json::array({nothing}));
+  table.add_later("parallel.group_by");
+  table.add_later("parallel.prefetch", json::array({0, false}));
+  table.add_later("parallel.backend", json::array({"auto", "mpi"}));
+  table.add_later("federation.lr", json::array({1.0}));
+  table.add_later("federation.momentum", json::array({0.0}));
+  table.add_later("federation.nesterov", json::array({false}));
+  table.add_later("federation.betas");
+  table.add_later("federation.tau");
+  table.add_later("federation.inner_state", json::array({"keep"}));
+  table.add_later("checkpoint.every", json::array({0}));
+  table.add_later("checkpoint.align");
+  table.add_later("checkpoint.keep");
+  table.add_later("checkpoint.async", json::array({false}));
+  table.add_later("checkpoint.writers");
+  table.add_later("checkpoint.moments");
+  table.add_later("checkpoint.resume", json::array({"never"}));
+}
+
+}  // namespace
+
+ConfigTable run_config_table(RunConfig& config) {
+  ConfigTable table;
+  table.add("run.dir", &config.run.dir, "Folder of everything the run writes; made where it is not there.");
+  table.add("run.seed", &config.run.seed, at_least(0),
+            "Seed of the initial weights, of the order of the data and of the synthetic language.");
+
+  add_model(table, config.model);
+
+  table.add("data.train", &config.data.train,
+            "Path of token data (see `atoll tokenize`), or \"synthetic\" for the built-in language.");
+  table
+      .add(
+          "data.eval", &config.data.eval,
+          "The same, to evaluate on; \"synthetic\" where data.train is and this is not given, otherwise no evaluation.")
+      .absent = "";
+  table.add("data.sequence_length", &config.data.sequence_length, between(1, 1 << 24), "Tokens of a sequence.");
+  table.add("data.synthetic_tokens", &config.data.synthetic_tokens, at_least(2),
+            "Tokens of the synthetic training text; other data ignore it.");
+  table.add("data.synthetic_eval_tokens", &config.data.synthetic_eval_tokens, at_least(2),
+            "Tokens of the synthetic text to evaluate on; other data ignore it.");
+
+  table.add("train.steps", &config.train.steps, between(1, 1e12), "Optimizer steps of each federation group. Required.")
+      .absent = 0;
+  table
+      .add("train.batch", &config.train.batch, at_least(0),
+           "Sequences of a federation group per optimizer step; accumulate follows, so it survives another number of "
+           "ranks. This or micro_batch is required.")
+      .absent = 0;
+  table
+      .add("train.micro_batch", &config.train.micro_batch, at_least(0),
+           "Sequences a rank computes at once; its whole share of batch where not given.")
+      .absent = 0;
+  table
+      .add("train.accumulate", &config.train.accumulate, at_least(0),
+           "Micro-batches per optimizer step; follows from batch where that is given, else 1.")
+      .absent = 0;
+  table.add_choice<Precision>("train.precision", &config.train.precision,
+                              {{"fp32", Precision::fp32}, {"bf16", Precision::bf16}, {"fp64", Precision::fp64}},
+                              "Element type of weights and activations; bf16 keeps fp32 master weights.");
+  table.add_choice<Recompute>(
+      "train.recompute", &config.train.recompute, {{"none", Recompute::none}, {"block", Recompute::block}},
+      "Whether each block's activations are kept for backward, or computed again from its input.");
+  table.add("train.loss_chunk", &config.train.loss_chunk, at_least(1),
+            "Tokens whose logits exist at once; bounds the memory of the loss.");
+
+  using Optimizer = OptimizerOptions::Kind;
+  table.add_choice<Optimizer>("optimizer.kind", &config.optimizer.kind,
+                              {{"adamw", Optimizer::adamw}, {"sgd", Optimizer::sgd}},
+                              "AdamW with decoupled weight decay, or plain gradient descent.");
+  table.add("optimizer.lr", &config.optimizer.lr, above(0), "Highest learning rate of the schedule.");
+  add_betas(table, config.optimizer);
+  table.add("optimizer.eps", &config.optimizer.eps, above(0), "AdamW: added to the root of the second moment.");
+  table.add("optimizer.weight_decay", &config.optimizer.weight_decay, at_least(0),
+            "Decoupled weight decay; norms have none.");
+  table.add("optimizer.clip_norm", &config.optimizer.clip_norm, at_least(0),
+            "Largest L2 norm of the whole model's gradient; 0: no clipping.");
+
+  using Schedule = ScheduleOptions::Kind;
+  table.add_choice<Schedule>("schedule.kind", &config.schedule.kind,
+                             {{"cosine", Schedule::cosine},
+                              {"linear", Schedule::linear},
+                              {"constant", Schedule::constant},
+                              {"wsd", Schedule::wsd}},
+                             "Shape after the warm-up; wsd stays at lr and decays linearly at the end.");
+  limit_to_steps_or_fraction(
+      table.add("schedule.warmup", &config.schedule.warmup, at_least(0), "Linear warm-up from lr / warmup to lr."));
+  table.add("schedule.min_lr", &config.schedule.min_lr, at_least(0), "Learning rate at the end of the decay.");
+  limit_to_steps_or_fraction(table.add(
+      "schedule.decay_steps", &config.schedule.decay_steps, at_least(0),
+      "Length of the decay. cosine, linear: follows the warm-up, 0 lasts to the end. wsd: ends the run, 0 is a "
+      "tenth of it."));
+
+  using Name = std::pair<std::string, Strategy>;
+  std::vector<Name> strategies;
+  for (const auto strategy : {Strategy::ddp, Strategy::fsdp, Strategy::hsdp, Strategy::fl_fsdp, Strategy::fl_hsdp})
+    strategies.emplace_back(name_of(strategy), strategy);
+  table.add_choice<Strategy>(
+      "parallel.strategy", &config.parallel.strategy, strategies,
+      "How the model and the data are spread over the ranks; fl+: federation groups that average.");
+  table.add("parallel.shard_size", &config.parallel.shard_size, at_least(0), "Ranks that hold one copy of the model.")
+      .absent = 0;
+  table.add("parallel.group_size", &config.parallel.group_size, at_least(0), "Ranks of a federation group.").absent = 0;
+  table.add("parallel.groups", &config.parallel.groups, at_least(0), "Number of federation groups.").absent = 0;
+  table.add(
+      "parallel.reshard_after_forward", &config.parallel.reshard_after_forward,
+      "Whether a block's gathered weights are freed after forward and gathered again in backward (less memory), or "
+      "kept (less communication).");
+
+  table.add("federation.every", &config.federation.every, at_least(1),
+            "H: optimizer steps between two aggregations. This table counts only for strategies with fl+.");
+  using Outer = FederationOptions::Outer;
+  ConfigKey& outer = table.add_choice<Outer>("federation.outer", &config.federation.outer, {{"fedavg", Outer::fedavg}},
+                                             "What follows the averaging; fedavg: nothing.");
+  outer.set = [set = outer.set](const json& value) {
+    for (const char* later : {"sgd", "adam", "yogi", "adagrad"})
+      if (value == later) throw WrongValue("is not supported by this version yet; it does \"fedavg\"");
+    set(value);
+  };
+  using Weights = FederationOptions::Weights;
+  table.add_choice<Weights>("federation.weights", &config.federation.weights,
+                            {{"tokens", Weights::tokens}, {"uniform", Weights::uniform}},
+                            "What a group counts for in the mean: its target tokens of the round, or as any other.");
+
+  table.add("eval.every", &config.eval.every, at_least(0),
+            "Optimizer steps between evaluations; 0: only after the last step.");
+  table.add("eval.batches", &config.eval.batches, at_least(0),
+            "Batches of an evaluation; 0: the whole evaluation set.");
+
+  table.add("log.every", &config.log.every, at_least(1), "Optimizer steps between lines of progress.");
+  std::vector<std::pair<std::string, std::string>> levels;
+  for (const char* level : {"trace", "debug", "info", "warn", "error", "off"}) levels.emplace_back(level, level);
+  table.add_choice<std::string>("log.level", &config.log.level, levels, "Least level of the messages on stderr.");
+
+  add_later_keys(table);
+  return table;
+}
+
+}  // namespace atl

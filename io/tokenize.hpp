@@ -1,0 +1,55 @@
+/// The work of `atoll tokenize`: text files to token files, split for training and evaluation.
+/// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <vector>
+
+namespace atl {
+
+/// What to do with a file that is not UTF-8 text (invalid bytes, or a zero byte).
+enum class InvalidText {
+  error,    ///< a file that was named is an error; one found in a folder is left out, and counted
+  skip,     ///< named files are left out too
+  replace,  ///< each invalid sequence becomes U+FFFD; a file with zero bytes that was found in a folder is left out
+};
+
+struct TokenizeOptions {
+  std::vector<std::string> inputs;      ///< files, and folders, which are searched in depth
+  std::string output;                   ///< folder of train.h5 and eval.h5
+  double eval_fraction = 0.01;          ///< share of the documents for evaluation, in [0, 1)
+  std::uint64_t seed = 1;               ///< of the split
+  std::vector<std::string> extensions;  ///< of files in folders: ".txt"; empty: all
+  InvalidText invalid = InvalidText::error;
+  bool overwrite = false;  ///< otherwise files that are there already are an error
+};
+
+/// One token file that was written.
+struct TokenizedFile {
+  std::string path;
+  std::int64_t documents = 0, tokens = 0, bytes = 0;
+};
+
+/// Files that a folder holds and that were not used, with the first of each kind as an example.
+struct LeftOut {
+  std::int64_t count = 0;
+  std::string example;
+};
+
+struct TokenizeResult {
+  TokenizedFile train, eval;           ///< eval.path is empty when eval_fraction is 0
+  bool split_inside_document = false;  ///< there was one document only: its end is the evaluation text
+  LeftOut invalid, compressed, empty, other_extension, duplicate;
+};
+
+/// A file is a document. Order: inputs as given, files of a folder sorted by name; hidden files and folders and links
+/// to folders are passed over, a file reached twice counts once. Whether a document is for evaluation is a pure
+/// function of (seed, its number); each side has at least one document when there are two. Memory does not grow with
+/// the files' sizes. `progress` is told bytes done and bytes in all. ConfigError for wrong options, DataError for wrong
+/// files.
+TokenizeResult tokenize(const TokenizeOptions& options,
+                        const std::function<void(std::int64_t done, std::int64_t total)>& progress = {});
+
+}  // namespace atl

@@ -1,0 +1,238 @@
+/// SPDX-License-Identifier: Apache-2.0
+#include "core/attention.hpp"
+
+#include "tests/core/finite_differences.hpp"
+
+namespace atl::test {
+namespace {
+
+using Shape = AttentionShape;
+
+// Lengths around the edges of blocks of 16, 32 and 64 positions, head sizes that are no multiple of a vector.
+constexpr Shape shapes[] = {{1, 1, 1, 1, 8},  {2, 7, 2, 1, 12},  {3, 23, 4, 2, 8},   {1, 64, 2, 2, 64},
+                            {2, 65, 4, 1, 8}, {1, 65, 2, 1, 64}, {1, 130, 2, 2, 80}, {2, 130, 4, 2, 12}};
+
+// fp32: scores are sums of D products, outputs averages over T values; a few ulp (6e-8) of the largest one each.
+template <class T>
+constexpr double tolerance = std::is_same_v<T, double> ? 1e-12 : 3e-6;
+
+std::size_t rows(const Shape& n) { return n.sequences * n.length; }
+std::size_t out_width(const Shape& n) { return n.query_heads * n.head_size; }
+std::string text(const Shape& n) {
+  return "B " + std::to_string(n.sequences) + " T " + std::to_string(n.length) + " H " + std::to_string(n.query_heads) +
+         " K " + std::to_string(n.key_value_heads) + " D " + std::to_string(n.head_size);
+}
+
+template <class T>
+struct Attended {
+  std::vector<T> out;
+  std::vector<Accumulator<T>> lse;
+};
+
+template <class T>
+Attended<T> forward(const Shape& n, const std::vector<T>& qkv) {
+  // NaN where nothing may be read.
+  const auto out = device(std::vector<T>(rows(n) * out_width(n), T(nan<float>)), rows(n), out_width(n));
+  const auto lse = device(std::vector<Accumulator<T>>(rows(n) * n.query_heads, nan<float>));
+  attention<T>(Exec(), n, device(qkv, rows(n), n.width()), out, lse);
+  return {host(out), host(lse)};
+}
+
+template <class T>
+std::vector<T> backward(const Shape& n, const std::vector<T>& qkv, const std::vector<T>& dout) {
+  const auto y = forward(n, qkv);
+  const auto dqkv = device(std::vector<T>(qkv.size(), nan<T>), rows(n), n.width());
+  const auto delta = device(std::vector<T>(y.lse.size(), nan<T>));
+  attention_backward<T>(Exec(), n, device(qkv, rows(n), n.width()), device(y.out, rows(n), out_width(n)),
+                        device(dout, rows(n), out_width(n)), device(y.lse), dqkv, delta);
+  return host(dqkv);
+}
+
+template <class T>
+Attended<double> naive(const Shape& n, const std::vector<T>& qkv) {
+  Attended<double> y{std::vector<double>(rows(n) * out_width(n)), std::vector<double>(rows(n) * n.query_heads)};
+  const auto at = [&](std::size_t row, std::size_t head, std::size_t d) {
+    return static_cast<double>(qkv[row * n.width() + head * n.head_size + d]);
+  };
+  for (std::size_t b = 0; b < n.sequences; ++b)
+    for (std::size_t h = 0; h < n.query_heads; ++h)
+      for (std::size_t t = 0; t < n.length; ++t) {
+        const std::size_t key = n.query_heads + h / (n.query_heads / n.key_value_heads),
+                          value = key + n.key_value_heads;
+        const std::size_t row = b * n.length + t;
+        std::vector<double> score(t + 1, 0.0);
+        for (std::size_t j = 0; j <= t; ++j)
+          for (std::size_t d = 0; d < n.head_size; ++d)
+            score[j] += at(row, h, d) * at(b * n.length + j, key, d) / std::sqrt(static_cast<double>(n.head_size));
+        const double largest = *std::max_element(score.begin(), score.end());
+        double sum = 0;
+        for (const double s : score) sum += std::exp(s - largest);
+        y.lse[(b * n.query_heads + h) * n.length + t] = largest + std::log(sum);
+        for (std::size_t j = 0; j <= t; ++j)
+          for (std::size_t d = 0; d < n.head_size; ++d)
+            y.out[row * out_width(n) + h * n.head_size + d] +=
+                std::exp(score[j] - largest) / sum * at(b * n.length + j, value, d);
+      }
+  return y;
+}
+
+template <class T>
+std::vector<T> random_qkv(const Shape& n, double scale = 1) {
+  return random_values<T>(1, rows(n) * n.width(), scale);
+}
+template <class T>
+std::vector<T> random_dout(const Shape& n) {
+  return random_values<T>(2, rows(n) * out_width(n));
+}
+template <class T>
+std::vector<T> slice(const std::vector<T>& all, std::size_t begin, std::size_t size) {
+  return std::vector<T>(all.begin() + static_cast<std::ptrdiff_t>(begin),
+                        all.begin() + static_cast<std::ptrdiff_t>(begin + size));
+}
+
+template <class T>
+class Attention : public ::testing::Test {};
+TYPED_TEST_SUITE(Attention, Floats);
+
+TYPED_TEST(Attention, ForwardMatchesNaive) {
+  for (const Shape& n : shapes) {
+    const auto qkv = random_qkv<TypeParam>(n);
+    const auto expected = naive(n, qkv);
+    const auto y = forward(n, qkv);
+    EXPECT_LT(relative_error(y.out, expected.out), tolerance<TypeParam>) << text(n);
+    EXPECT_LT(relative_error(y.lse, expected.lse), tolerance<TypeParam>) << text(n);
+  }
+}
+
+TYPED_TEST(Attention, LargeScoresStayFinite) {
+  // Scores of several thousand: the softmax picks single keys, and the largest one moves from block to block.
+  const Shape n{1, 130, 2, 1, 12};
+  const auto qkv = random_qkv<TypeParam>(n, 60);
+  const auto expected = naive(n, qkv);
+  const auto y = forward(n, qkv);
+  // A score of 1e4 is off by 1e4 ulp(1) in fp32, and so is a probability, relatively.
+  const double allowed = std::is_same_v<TypeParam, double> ? 1e-10 : 5e-3;
+  EXPECT_LT(relative_error(y.out, expected.out), allowed);
+  EXPECT_LT(relative_error(y.lse, expected.lse), tolerance<TypeParam>);
+  const auto gradient = backward(n, qkv, random_dout<TypeParam>(n));
+  EXPECT_TRUE(std::isfinite(relative_error(gradient, gradient)));
+}
+
+TYPED_TEST(Attention, LaterTokensChangeNothingBefore) {
+  using T = TypeParam;
+  const Shape n{2, 130, 4, 2, 12};
+  const auto qkv = random_qkv<T>(n), dout = random_dout<T>(n);
+  const auto y = forward(n, qkv);
+  for (const std::size_t from : {1u, 63u, 64u, 65u, 129u}) {
+    auto changed = qkv, early_dout = dout;
+    for (std::size_t row = 0; row < rows(n); ++row) {
+      if (row % n.length < from) continue;
+      for (std::size_t c = 0; c < n.width(); ++c) changed[row * n.width() + c] = T(c % 2 == 0 ? 1e4 : -1e4);
+      for (std::size_t c = 0; c < out_width(n); ++c) early_dout[row * out_width(n) + c] = 0;
+    }
+    const auto other = forward(n, changed);
+    const auto gradient = backward(n, qkv, early_dout);
+    for (std::size_t b = 0; b < n.sequences; ++b) {
+      const std::size_t begin = b * n.length * out_width(n), size = from * out_width(n);
+      EXPECT_EQ(slice(other.out, begin, size), slice(y.out, begin, size)) << from;
+      for (std::size_t h = 0; h < n.query_heads; ++h) {
+        const std::size_t row = (b * n.query_heads + h) * n.length;
+        EXPECT_EQ(slice(other.lse, row, from), slice(y.lse, row, from)) << from;
+      }
+      // And a loss of the early outputs has no gradient for later tokens.
+      const std::size_t late = (b * n.length + from) * n.width(), rest = (n.length - from) * n.width();
+      EXPECT_EQ(slice(gradient, late, rest), std::vector<T>(rest, T(0))) << from;
+    }
+  }
+}
+
+TYPED_TEST(Attention, SequencesOfABatchAreIndependent) {
+  using T = TypeParam;
+  for (const Shape& n : {Shape{3, 23, 4, 2, 8}, Shape{3, 130, 2, 1, 12}}) {
+    const auto qkv = random_qkv<T>(n), dout = random_dout<T>(n);
+    const auto y = forward(n, qkv);
+    const auto gradient = backward(n, qkv, dout);
+    Shape one = n;
+    one.sequences = 1;
+    for (std::size_t b = 0; b < n.sequences; ++b) {
+      const auto alone = slice(qkv, b * qkv.size() / 3, qkv.size() / 3),
+                 alone_dout = slice(dout, b * dout.size() / 3, dout.size() / 3);
+      const auto y_alone = forward(one, alone);
+      EXPECT_EQ(y_alone.out, slice(y.out, b * y.out.size() / 3, y.out.size() / 3));
+      EXPECT_EQ(y_alone.lse, slice(y.lse, b * y.lse.size() / 3, y.lse.size() / 3));
+      EXPECT_EQ(backward(one, alone, alone_dout), slice(gradient, b * gradient.size() / 3, gradient.size() / 3));
+    }
+  }
+}
+
+TYPED_TEST(Attention, RepeatsBitForBit) {
+  const Shape n{2, 130, 4, 2, 12};
+  const auto qkv = random_qkv<TypeParam>(n), dout = random_dout<TypeParam>(n);
+  EXPECT_EQ(forward(n, qkv).out, forward(n, qkv).out);
+  EXPECT_EQ(backward(n, qkv, dout), backward(n, qkv, dout));
+}
+
+TEST(AttentionGradient, MatchesFiniteDifferences) {
+  for (const Shape& n : shapes) {
+    SCOPED_TRACE(text(n));
+    const auto qkv = random_qkv<double>(n), dout = random_dout<double>(n);
+    const auto gradient = backward(n, qkv, dout);
+    expect_gradient([&](const std::vector<double>& moved) { return dot(forward(n, moved).out, dout); }, qkv, gradient);
+  }
+}
+
+// Queries, keys and values apart: their gradients differ in size, and a sum of all could hide the smallest.
+TEST(AttentionGradient, MatchesFiniteDifferencesOfEachPart) {
+  const Shape n{2, 67, 4, 2, 12};
+  const auto qkv = random_qkv<double>(n), dout = random_dout<double>(n);
+  const auto gradient = backward(n, qkv, dout);
+  const std::size_t ends[] = {0, n.query_heads * n.head_size, (n.query_heads + n.key_value_heads) * n.head_size,
+                              n.width()};
+  for (int part = 0; part < 3; ++part) {
+    SCOPED_TRACE(part);
+    std::vector<std::size_t> elements;
+    for (std::size_t i = 0; i < qkv.size(); ++i)
+      if (i % n.width() >= ends[part] && i % n.width() < ends[part + 1]) elements.push_back(i);
+    std::vector<double> x, exact;
+    for (const std::size_t i : elements) x.push_back(qkv[i]), exact.push_back(gradient[i]);
+    const auto f = [&](const std::vector<double>& moved) {
+      auto all = qkv;
+      for (std::size_t i = 0; i < elements.size(); ++i) all[elements[i]] = moved[i];
+      return dot(forward(n, all).out, dout);
+    };
+    expect_gradient(f, x, exact);
+  }
+}
+
+TEST(AttentionFp32, BackwardMatchesFp64) {
+  for (const Shape& n : shapes) {
+    const auto qkv = random_qkv<float>(n), dout = random_dout<float>(n);
+    const auto exact = backward(n, converted<double>(qkv), converted<double>(dout));
+    EXPECT_LT(relative_error(backward(n, qkv, dout), exact), tolerance<float>) << text(n);
+  }
+}
+
+TEST(AttentionBf16, MatchesFp32OnRoundedInputs) {
+  for (const Shape& n : shapes) {
+    const auto qkv = rounded_to_bf16(random_qkv<float>(n));
+    const auto exact = forward(n, qkv);
+    const auto y = forward(n, converted<bf16>(qkv));
+    EXPECT_LT(elementwise_error(converted<float>(y.out), exact.out), bf16_tolerance) << text(n);
+    EXPECT_EQ(y.lse, exact.lse) << "computed and kept in fp32";
+  }
+}
+
+TEST(AttentionErrors, ShapesThatDoNotFit) {
+  const auto call = [](const Shape& n, std::size_t width) {
+    attention<float>(Exec(), n, allocate<float>("atoll::test", 8, width),
+                     allocate<float>("atoll::test", 8, out_width(n)),
+                     allocate<float>("atoll::test", 8 * n.query_heads));
+  };
+  EXPECT_NO_THROW(call({2, 4, 4, 2, 8}, 64));
+  EXPECT_THROW(call({2, 4, 4, 3, 8}, 80), Error) << "3 key-value heads do not divide 4 query heads";
+  EXPECT_THROW(call({2, 4, 4, 2, 8}, 65), Error);
+  EXPECT_THROW(call({2, 5, 4, 2, 8}, 64), Error);
+}
+
+}  // namespace
+}  // namespace atl::test
