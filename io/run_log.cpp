@@ -64,6 +64,7 @@ void RunLog::step(std::int64_t step, std::int64_t round, const StepResult& resul
   record.bytes_replica = static_cast<std::int64_t>(now.replica - mark_.replica);
   record.bytes_federation = static_cast<std::int64_t>(now.federation - mark_.federation);
   record.memory_bytes = peak_memory();
+  training_seconds_ += record.step_seconds;
   mark_ = now;
   pending_.push_back(record);
   losses_.push_back(result.loss);
@@ -74,7 +75,7 @@ void RunLog::step(std::int64_t step, std::int64_t round, const StepResult& resul
     progress_->update(step, progress_text(record));
   else if (step % options_.every == 0 || step == options_.steps || step == 1)
     spdlog::info("step {}/{}  {}  time left {}", step, options_.steps, progress_text(record),
-                 human_duration(clock_.seconds() / static_cast<double>(step) * static_cast<double>(options_.steps - step)));
+                 human_duration(training_seconds_ / static_cast<double>(step) * static_cast<double>(options_.steps - step)));
 }
 
 std::string RunLog::progress_text(const StepRecord& record) const {

@@ -72,6 +72,7 @@ class RunLog {
   bool terminal_ = false;
   Stopwatch clock_;
   Mark mark_;
+  double training_seconds_ = 0;  // of all steps so far, without evaluations
   std::vector<StepRecord> pending_;
   std::vector<double> losses_, weights_;  // of the pending steps, of this group
   std::int64_t tokens_ = 0;

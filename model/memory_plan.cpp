@@ -1,0 +1,219 @@
+/// Follows, in their order, the constructors and steps that allocate. SPDX-License-Identifier: Apache-2.0
+#include "model/memory_plan.hpp"
+
+#include "core/rms_norm.hpp"
+#include "model/parameters.hpp"
+
+#include <algorithm>
+#include <array>
+#include <map>
+
+namespace atl {
+
+namespace {
+
+using Bytes = std::uint64_t;
+
+constexpr std::array<std::string_view, memory_uses> use_names = {
+    "master weights", "gradients",  "moments",         "gathered units", "full gradients", "activations",
+    "logits",         "workspaces", "receive buffers", "federation",     "host staging"};
+
+/// core/norm's partial sums: one fp64 number a block of 8192 elements, while a sum runs.
+Bytes partial_sums(Bytes n) { return (n + 8191) / 8192 * sizeof(double); }
+
+class Planner {
+ public:
+  Planner(const LlamaConfig& config, const MemoryOptions& options)
+      : config_(config),
+        options_(options),
+        element_(options.precision == Precision::fp64 ? 8 : options.precision == Precision::fp32 ? 4 : 2),
+        accumulator_(options.precision == Precision::fp64 ? 8 : 4),
+        replicas_(static_cast<Bytes>(options.group.replicas)),
+        shards_(static_cast<Bytes>(options.group.shards)),
+        groups_(static_cast<Bytes>(options.groups)) {
+    for (const UnitSpec& unit : llama_units(config)) units_.emplace_back(unit, options.group.shards);
+    for (const auto& unit : units_) largest_shard_ = std::max<Bytes>(largest_shard_, unit.shard_size());
+  }
+
+  MemoryPlan make() {
+    parameters();
+    llama();
+    communication();
+    federation();
+    saving();
+    return std::move(plan_);
+  }
+
+ private:
+  // Types of arrays: T of gathered weights and activations, R of sums and of what the optimizer touches, 32-bit
+  // integers.
+  Bytes t(Bytes n) const { return n * element_; }
+  Bytes r(Bytes n) const { return n * accumulator_; }
+  static Bytes i32(Bytes n) { return n * sizeof(std::int32_t); }
+
+  void add(MemoryUse use, const std::string& label, Bytes bytes, Bytes arrays = 1) {
+    if (bytes > 0) plan_.items.push_back({"atoll::" + label, use, arrays, arrays * bytes});
+  }
+
+  /// ShardedParameters, and the moments of Optimizer.
+  void parameters() {
+    const bool keep = options_.after == AfterForward::keep;
+    std::map<std::size_t, Bytes> full, gradient;
+    for (std::size_t i = 0; i < units_.size(); ++i) {
+      const std::string& name = units_[i].unit().name;
+      const auto buffer = static_cast<std::size_t>(units_[i].unit().buffer);
+      const Bytes shard = units_[i].shard_size(), padded = units_[i].padded_size();
+      add(MemoryUse::master, "master " + name, r(shard));
+      add(MemoryUse::gradients, "gradient " + name, r(shard));
+      if (options_.optimizer == OptimizerOptions::Kind::adamw) {
+        add(MemoryUse::moments, "moment1 " + name, r(shard));
+        add(MemoryUse::moments, "moment2 " + name, r(shard));
+      }
+      full[keep ? i : buffer] = std::max(full[keep ? i : buffer], padded);
+      gradient[buffer] = std::max(gradient[buffer], padded);
+    }
+    if (shards_ > 1 || element_ != accumulator_)
+      for (const auto& [slot, n] : full) add(MemoryUse::gathered, "gathered", t(n));
+    for (const auto& [slot, n] : gradient) add(MemoryUse::full_gradients, "full_gradient", r(n));
+    plan_.moments.push_back({"the gradient's norm", partial_sums(largest_shard_)});
+  }
+
+  /// Llama: residual stream, BlockActivations, BlockWorkspace, Loss, TokenIndex, RopeTable.
+  void llama() {
+    const auto size = [](std::int64_t n) { return static_cast<Bytes>(n); };
+    const Bytes length = size(options_.shape.sequence_length), n = size(options_.shape.micro_batch) * length;
+    const Bytes c = size(config_.hidden_size), f = size(config_.intermediate_size), v = size(config_.vocab_size);
+    const Bytes q = size(config_.query_size()), qkv = q + 2 * size(config_.key_value_size());
+    const Bytes heads = size(config_.num_attention_heads), layers = size(config_.num_hidden_layers);
+    const Bytes partial = rms_norm_workspace(c);
+
+    const MemoryUse saved = MemoryUse::activations, work = MemoryUse::workspaces;
+    const Bytes kept = options_.shape.recompute == Recompute::none ? layers : 1;
+    add(saved, "residual_stream", t(n * c), layers + 1);
+    for (const char* label : {"attention_input", "residual_middle", "mlp_input"}) add(saved, label, t(n * c), kept);
+    for (const char* label : {"attention_reciprocal", "mlp_reciprocal"}) add(saved, label, r(n), kept);
+    add(saved, "qkv", t(n * qkv), kept);
+    add(saved, "attended", t(n * q), kept);
+    add(saved, "attention_lse", r(n * heads), kept);
+    add(saved, "gate_up", t(n * 2 * f), kept);
+    add(saved, "activated", t(n * f), kept);
+
+    for (const char* label : {"dnormed", "residual_gradient", "final_normed", "final_dnormed"})
+      add(work, label, t(n * c));
+    add(work, "dattended", t(n * q));
+    add(work, "dqkv", t(n * qkv));
+    add(work, "dactivated", t(n * f));
+    add(work, "attention_delta", r(n * heads));
+    for (const char* label : {"norm_partial", "final_norm_partial"}) add(work, label, r(partial));
+    for (const char* label : {"final_reciprocal", "losses"}) add(work, label, r(n));
+    for (const char* label : {"rope_cosine", "rope_sine"}) add(work, label, r(length * size(config_.head_dim) / 2));
+    for (const char* label : {"tokens", "targets", "token_positions", "token_distinct"}) add(work, label, i32(n));
+    add(work, "token_begins", i32(n + 1));
+
+    add(MemoryUse::logits, "logits", t(std::min(n, size(options_.shape.loss_chunk)) * v));
+    plan_.moments.push_back({"the sum of the losses", partial_sums(n)});
+  }
+
+  /// Workspace of an all-reduce of n elements over m ranks: what the m - 1 others send of the first slice.
+  Bytes all_reduce_workspace(Bytes n, Bytes m) const {
+    return r((m - 1) * equal_part(n, m, 0).size());
+  }
+
+  /// MpiCollectives of the shard and of the replica communicator: one workspace each, as one operation of each is under
+  /// way at a time.
+  void communication() {
+    if (shards_ > 1) {
+      const Bytes others = r((shards_ - 1) * largest_shard_);
+      add(MemoryUse::receive, "receive_workspace", others);
+      stage(others, r(shards_ * largest_shard_));
+    }
+    if (replicas_ > 1) {
+      const Bytes others = all_reduce_workspace(largest_shard_, replicas_);
+      add(MemoryUse::receive, "receive_workspace", others);
+      // The federation gathers slices over the same communicator.
+      stage(others, std::max(r(largest_shard_), groups_ > 1 ? r(slice(largest_shard_) * replicas_) : 0));
+    }
+  }
+
+  void stage(Bytes incoming, Bytes mirror) {
+    if (kernels_on_host) return;
+    add(MemoryUse::staging, "host_incoming", incoming);
+    add(MemoryUse::staging, "host_mirror", mirror);
+  }
+
+  Bytes slice(Bytes shard) const { return equal_part(shard, replicas_, 0).size(); }
+
+  /// Federation::average, unit by unit; its buffers grow, and the old one is freed after the new one is there.
+  void federation() {
+    if (groups_ == 1) return;
+    Bytes own = 0, all = 0, received = 0, most = 0;
+    for (const auto& unit : units_) {
+      const Bytes length = slice(unit.shard_size());
+      if (length > own) most = std::max(most, r(own + length + all) + received);
+      own = std::max(own, length);
+      received = std::max(received, all_reduce_workspace(length, groups_));
+      most = std::max(most, r(own + all) + received + partial_sums(length));
+      if (replicas_ == 1) continue;
+      if (length * replicas_ > all) most = std::max(most, r(own + all + length * replicas_) + received);
+      all = std::max(all, length * replicas_);
+    }
+    add(MemoryUse::federation, "federation_slice", r(own));
+    add(MemoryUse::federation, "federation_slices", r(all));
+    add(MemoryUse::receive, "receive_workspace", received);
+    stage(received, r(own));
+    plan_.moments.push_back({"the first aggregation", most > r(own + all) + received ? most - r(own + all) - received : 0});
+    if (!options_.evaluates) return;
+    Bytes saved = 0;
+    for (const auto& unit : units_) saved += r(unit.shard_size());
+    // The last unit is averaged when all copies are there.
+    const Bytes last = partial_sums(slice(units_.back().shard_size()));
+    plan_.moments.push_back({"an evaluation between aggregations", saved + std::max(last, loss_sum())});
+  }
+
+  Bytes loss_sum() const {
+    return partial_sums(static_cast<Bytes>(options_.shape.micro_batch) *
+                        static_cast<Bytes>(options_.shape.sequence_length));
+  }
+
+  /// ShardedParameters::gather_master, in the replica that writes the model.
+  void saving() {
+    Bytes largest = 0;
+    for (const auto& unit : units_) largest = std::max<Bytes>(largest, unit.padded_size());
+    plan_.moments.push_back({"saving the model", r(largest)});
+  }
+
+  const LlamaConfig& config_;
+  const MemoryOptions& options_;
+  Bytes element_, accumulator_, replicas_, shards_, groups_, largest_shard_ = 0;
+  std::vector<ShardLayout> units_;
+  MemoryPlan plan_;
+};
+
+}  // namespace
+
+std::string_view name_of(MemoryUse use) { return use_names[static_cast<std::size_t>(use)]; }
+
+std::uint64_t MemoryPlan::of(MemoryUse use) const {
+  std::uint64_t bytes = 0;
+  for (const auto& item : items)
+    if (item.use == use) bytes += item.bytes;
+  return bytes;
+}
+
+std::uint64_t MemoryPlan::total() const {
+  std::uint64_t bytes = 0;
+  for (const auto& item : items) bytes += item.bytes;
+  return bytes;
+}
+
+std::uint64_t MemoryPlan::peak() const {
+  std::uint64_t largest = 0;
+  for (const auto& moment : moments) largest = std::max(largest, moment.bytes);
+  return total() + largest;
+}
+
+MemoryPlan plan_memory(const LlamaConfig& config, const MemoryOptions& options) {
+  return Planner(config, options).make();
+}
+
+}  // namespace atl
