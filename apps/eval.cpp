@@ -42,7 +42,8 @@ Subject find_subject(const Arguments& arguments) {
   const bool known = fs::exists(run);
   if (known) subject.config = load_run_config(run.string(), {});
   if (!known && (arguments.data.empty() || arguments.sequence_length == 0))
-    throw ConfigError(fmt::format("{} is not beside the model, so --data and --sequence-length are needed", run.string()));
+    throw ConfigError(
+        fmt::format("{} is not beside the model, so --data and --sequence-length are needed", run.string()));
   if (!arguments.data.empty()) subject.config.data.eval = arguments.data;
   if (arguments.sequence_length > 0) subject.config.data.sequence_length = arguments.sequence_length;
   if (subject.config.data.eval.empty())
@@ -65,19 +66,19 @@ int evaluate_model(const Arguments& arguments, const Subject& subject, const Run
   collectively(world, [&] { load_model(subject.model, parameters); });
   const std::int64_t micro_batch =
       arguments.micro_batch > 0 ? arguments.micro_batch : std::max<std::int64_t>(1, 4096 / config.data.sequence_length);
-  Llama<T> model(subject.info.config, {micro_batch, config.data.sequence_length, Recompute::block, config.train.loss_chunk},
-                 parameters);
+  Llama<T> model(subject.info.config,
+                 {micro_batch, config.data.sequence_length, Recompute::block, config.train.loss_chunk}, parameters);
   const EvaluationSource evaluation(source, config.data.sequence_length, world.size(), world.rank(), micro_batch);
-  const Evaluation result = evaluate<T>(exec, model, world, evaluation.micro_batches(),
-                                        [&](std::int64_t i) { return evaluation.batch(i); });
+  const Evaluation result =
+      evaluate<T>(exec, model, world, evaluation.micro_batches(), [&](std::int64_t i) { return evaluation.batch(i); });
 
   if (world.rank() == 0) {
     std::optional<LanguageFacts> language;
     if (config.data.eval == synthetic_data) language = language_facts(config, *source);
     if (arguments.json) {
-      nlohmann::ordered_json out{{"model", subject.model},   {"step", subject.info.step},
-                                 {"data", config.data.eval}, {"loss", result.loss},
-                                 {"perplexity", result.perplexity()}, {"tokens", result.tokens}};
+      nlohmann::ordered_json out{
+          {"model", subject.model}, {"step", subject.info.step},         {"data", config.data.eval},
+          {"loss", result.loss},    {"perplexity", result.perplexity()}, {"tokens", result.tokens}};
       if (language) out["floor_perplexity"] = language->floor;
       fmt::print("{}\n", out.dump());
     } else {
@@ -109,9 +110,11 @@ int run(const Arguments& arguments) {
 void add_eval(CLI::App& program, Command& chosen) {
   auto arguments = std::make_shared<Arguments>();
   CLI::App* command = program.add_subcommand("eval", "Perplexity of a saved model");
-  command->footer("Example: mpiexec -n 2 atoll eval runs/text --data tokens/eval.h5\n"
-                  "The number does not depend on the number of ranks.");
-  command->add_option("model", arguments->path, "A run folder (with model.h5 and run.toml), or a model file")->required();
+  command->footer(
+      "Example: mpiexec -n 2 atoll eval runs/text --data tokens/eval.h5\n"
+      "The number does not depend on the number of ranks.");
+  command->add_option("model", arguments->path, "A run folder (with model.h5 and run.toml), or a model file")
+      ->required();
   command->add_option("--data", arguments->data, "Token file, or \"synthetic\"; default: data.eval of the run");
   command->add_option("--sequence-length", arguments->sequence_length, "Tokens of a window; default: that of the run")
       ->check(CLI::PositiveNumber);

@@ -2,6 +2,8 @@
 #include "apps/commands.hpp"
 #include "core/errors.hpp"
 #include "io/version.hpp"
+#include "parallel/communicator.hpp"
+#include "parallel/launcher.hpp"
 
 #include <cstdio>
 #include <exception>
@@ -16,13 +18,20 @@ int main(int argc, char** argv) {
   add_train(program, chosen);
   add_eval(program, chosen);
   add_tokenize(program, chosen);
+  add_inspect(program, chosen);
+  add_doctor(program, chosen);
   try {
     program.parse(argc, argv);
   } catch (const CLI::ParseError& error) {
-    return program.exit(error) == 0 ? static_cast<int>(ExitCode::done) : static_cast<int>(ExitCode::usage);
+    // MPI does not run yet, so that the launcher must say who speaks for all.
+    const int code = first_of_launcher() ? program.exit(error) : error.get_exit_code();
+    return static_cast<int>(code == 0 ? ExitCode::done : ExitCode::usage);
   }
   try {
     return chosen();
+  } catch (const CollectiveError& error) {  // of the start, on all ranks
+    if (first_of_launcher()) std::fprintf(stderr, "atoll: error: %s\n", error.what());
+    return static_cast<int>(error.code());
   } catch (const Error& error) {
     std::fprintf(stderr, "atoll: error: %s\n", error.what());
     return static_cast<int>(error.code());

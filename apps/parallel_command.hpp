@@ -3,6 +3,7 @@
 
 #include "core/gemm.hpp"
 #include "parallel/communicator.hpp"
+#include "parallel/launcher.hpp"
 #include "parallel/runtime.hpp"
 
 #include <cstdio>
@@ -10,14 +11,22 @@
 
 namespace atl {
 
+/// What becomes of a launcher_mismatch: an error, or the business of the subcommand.
+enum class Launch { must_match, may_differ };
+
 /// Starts MPI and Kokkos, runs `work`, ends both. An error that all ranks share (CollectiveError) is told by rank 0 and
 /// ends every rank in order with its exit code; any other ends the whole job at once.
-inline int on_all_ranks(const std::function<int(const Runtime&)>& work) {
+inline int on_all_ranks(const std::function<int(const Runtime&)>& work, Launch launch = Launch::must_match) {
   static char name[] = "atoll";
   static char* arguments[] = {name, nullptr};
   int argc = 1;
   char** argv = arguments;
   Runtime runtime(argc, argv);
+  if (launch == Launch::must_match) {
+    const std::string mismatch = launcher_mismatch(runtime);
+    if (!mismatch.empty() && first_of_launcher()) std::fprintf(stderr, "atoll: error: %s\n", mismatch.c_str());
+    if (!mismatch.empty()) return static_cast<int>(ExitCode::usage);
+  }
   set_gemm_threads(runtime.threads_per_rank());
   try {
     return work(runtime);

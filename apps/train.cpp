@@ -42,8 +42,11 @@ RunRecord run_record(const RunConfig& config, const ProcessGrid& grid, const Run
   nlohmann::ordered_json groups = nlohmann::ordered_json::array();
   for (const GroupShape& group : grid.groups())
     groups.push_back(nlohmann::ordered_json{{"replicas", group.replicas}, {"shards", group.shards}});
-  return {to_json(config), {{"ranks", grid.world_size()}, {"groups", groups}}, versions(runtime.mpi_version()),
-          git_revision(), config.run.seed};
+  return {to_json(config),
+          {{"ranks", grid.world_size()}, {"groups", groups}},
+          versions(runtime.mpi_version()),
+          git_revision(),
+          config.run.seed};
 }
 
 template <class T>
@@ -75,16 +78,17 @@ int train(const RunConfig& config, const LlamaConfig& llama, const Runtime& runt
     initialise(exec, llama, static_cast<std::uint64_t>(config.run.seed), parameters);
   else
     collectively(world, [&] { load_model(config.model.init_from, parameters); });
-  Llama<T> model(llama, {schedule.width(), config.data.sequence_length, config.train.recompute, config.train.loss_chunk},
+  Llama<T> model(llama,
+                 {schedule.width(), config.data.sequence_length, config.train.recompute, config.train.loss_chunk},
                  parameters);
   Optimizer<T> optimizer(config.optimizer, parameters, communicators.shard);
   Federation<T> federation(config.federation, config.train.steps, grid, communicators, *federated, *replica);
 
   std::optional<RunLog> made_log;
   collectively(world, [&] {
-    made_log.emplace(RunLog::Options{config.run.dir, config.train.steps, config.log.every, world.rank(),
-                                     grid.number_of_groups()},
-                     RunLog::Traffic{*shard, *replica, *federated});
+    made_log.emplace(
+        RunLog::Options{config.run.dir, config.train.steps, config.log.every, world.rank(), grid.number_of_groups()},
+        RunLog::Traffic{*shard, *replica, *federated});
   });
   RunLog& log = *made_log;
   const auto run_evaluation = [&](std::int64_t step) {
@@ -158,8 +162,9 @@ int run(const Arguments& arguments) {
 void add_train(CLI::App& program, Command& chosen) {
   auto arguments = std::make_shared<Arguments>();
   CLI::App* command = program.add_subcommand("train", "Train a model as a run configuration says");
-  command->footer("Start it with one rank a GPU, or a core: mpiexec -n 4 atoll train run.toml, or srun atoll train run.toml\n"
-                  "Writes metrics.jsonl, run.toml and model.h5 into run.dir.");
+  command->footer(
+      "Start it with one rank a GPU, or a core: mpiexec -n 4 atoll train run.toml, or srun atoll train run.toml\n"
+      "Writes metrics.jsonl, run.toml and model.h5 into run.dir.");
   command->add_option("config", arguments->path, "Run configuration (TOML); see docs/configuration.md")->required();
   command->add_option("--set", arguments->overrides, "Override a key: --set train.steps=100; may be repeated")
       ->take_all()

@@ -48,11 +48,11 @@ KOKKOS_INLINE_FUNCTION void load_rows(const TeamMember& member, const Dimensions
 /// The same, transposed: scratch (padded_head, block).
 template <class T, class R>
 KOKKOS_INLINE_FUNCTION void load_columns(const TeamMember& member, const Dimensions<T>& n, const T* from, int stride,
-                                         int first, R* to) {
+                                         int first, R factor, R* to) {
   team_for(member, block<R>, [&](const int i) {
     const T* const source = from + static_cast<std::size_t>(first + i) * stride;
     const int known = first + i < n.length ? n.head : 0;
-    for (int d = 0; d < known; ++d) to[d * block<R> + i] = source[d];
+    for (int d = 0; d < known; ++d) to[d * block<R> + i] = factor * R(source[d]);
     for (int d = known; d < n.padded_head; ++d) to[d * block<R> + i] = 0;
   });
 }
@@ -67,29 +67,32 @@ struct Forward {
 
   static std::size_t scratch_elements(const Dimensions<T>& n) {
     constexpr int b = block<R>;
-    return static_cast<std::size_t>(4 * b * n.padded_head + b * b + 2 * b) + 64;
+    return static_cast<std::size_t>(4 * b * n.padded_head + b * b + 3 * b) + 64;
   }
 
-  // One team: one block of queries of one head. Later blocks have more keys; they come first for balance.
+  // One team: one block of queries of one head. Later blocks have more keys; they come first for balance. Scores are
+  // kept transposed, a row for each key: so only queries have to be transposed, once, and the softmax runs along
+  // vectors.
   KOKKOS_FUNCTION void operator()(const TeamMember& member) const {
     constexpr int b = block<R>;
     const int query_block = n.blocks - 1 - member.league_rank() % n.blocks;
     const int head = member.league_rank() / n.blocks % n.query_heads;
     const int sequence = member.league_rank() / n.blocks / n.query_heads;
     Scratch<R> scratch(member.team_scratch(0), scratch_elements(n) - 64);
-    R* const q = scratch.data();
-    R* const kt = q + b * n.padded_head;
-    R* const v = kt + b * n.padded_head;
+    R* const qt = scratch.data();
+    R* const k = qt + b * n.padded_head;
+    R* const v = k + b * n.padded_head;
     R* const o = v + b * n.padded_head;
-    R* const s = o + b * n.padded_head;
-    R* const row_max = s + b * b;
+    R* const st = o + b * n.padded_head;
+    R* const row_max = st + b * b;
     R* const row_sum = row_max + b;
+    R* const rescale = row_sum + b;
 
     const T* const base = qkv + static_cast<std::size_t>(sequence) * n.length * n.width;
     const T* const keys = base + (n.query_heads + head / n.group()) * n.head;
     const T* const values = keys + n.key_value_heads * n.head;
     const int first_query = query_block * b;
-    load_rows(member, n, base + head * n.head, n.width, first_query, n.scale, q);
+    load_columns(member, n, base + head * n.head, n.width, first_query, n.scale, qt);
     team_for(member, b, [&](const int i) {
       row_max[i] = -INFINITY;
       row_sum[i] = 0;
@@ -98,33 +101,18 @@ struct Forward {
 
     for (int key_block = 0; key_block <= query_block; ++key_block) {
       member.team_barrier();
-      load_columns(member, n, keys, n.width, key_block * b, kt);
+      load_rows(member, n, keys, n.width, key_block * b, R(1), k);
       load_rows(member, n, values, n.width, key_block * b, R(1), v);
       member.team_barrier();
-      tile_product(member, b, b, n.padded_head, q, n.padded_head, 1, kt, b, Store::overwrite, s, b);
+      tile_product(member, b, b, n.padded_head, k, n.padded_head, 1, qt, b, Store::overwrite, st, b);
+      member.team_barrier();
+      softmax(member, key_block == query_block, st, row_max, row_sum, rescale);
       member.team_barrier();
       team_for(member, b, [&](const int i) {
-        R* const row = s + i * b;
-        const int visible = key_block == query_block ? i + 1 : b;
-        for (int j = visible; j < b; ++j) row[j] = -INFINITY;
-        R largest = row_max[i];
-        for (int j = 0; j < visible; ++j) largest = row[j] > largest ? row[j] : largest;
-        R partial[detail::lanes] = {};
-        for (int j = 0; j < b; j += detail::lanes)
-          for (int l = 0; l < detail::lanes; ++l) {
-            const R p = fast_exp(row[j + l] - largest);
-            row[j + l] = p;
-            partial[l] += p;
-          }
-        R total = 0;
-        for (int l = 0; l < detail::lanes; ++l) total += partial[l];
-        const R rescale = fast_exp(row_max[i] - largest);
-        row_sum[i] = row_sum[i] * rescale + total;
-        row_max[i] = largest;
-        for (int d = 0; d < n.padded_head; ++d) o[i * n.padded_head + d] *= rescale;
+        for (int d = 0; d < n.padded_head; ++d) o[i * n.padded_head + d] *= rescale[i];
       });
       member.team_barrier();
-      tile_product(member, b, n.padded_head, b, s, b, 1, v, n.padded_head, Store::add, o, n.padded_head);
+      tile_product(member, b, n.padded_head, b, st, 1, b, v, n.padded_head, Store::add, o, n.padded_head);
     }
     member.team_barrier();
     team_for(member, b, [&](const int i) {
@@ -135,6 +123,43 @@ struct Forward {
       for (int d = 0; d < n.head; ++d) to[d] = T(o[i * n.padded_head + d] * reciprocal);
       lse[(static_cast<std::size_t>(sequence) * n.query_heads + head) * n.length + t] =
           row_max[i] + math::log(row_sum[i]);
+    });
+  }
+
+  /// Scores st (keys, queries) become e^(score - row_max), with the largest score and the sum so far brought up to
+  /// date, and the factor for what was summed before. On the diagonal later keys count as nothing.
+  KOKKOS_FUNCTION static void softmax(const TeamMember& member, bool diagonal, R* st, R* row_max, R* row_sum,
+                                      R* rescale) {
+    constexpr int b = block<R>;
+    // Queries that one thread treats together: all on the host, as vectors; one on a device.
+    constexpr int together = kernels_on_host ? b : 1;
+    team_for(member, b / together, [&](const int group) {
+      const int first = group * together, end = first + together;
+      if (diagonal)
+        for (int j = first + 1; j < b; ++j)
+          for (int i = first; i < (j < end ? j : end); ++i) st[j * b + i] = -INFINITY;
+      R largest[together], sum[together];
+      for (int i = 0; i < together; ++i) {
+        largest[i] = row_max[first + i];
+        sum[i] = 0;
+      }
+      for (int j = 0; j < b; ++j) {
+        const R* const score = st + j * b + first;
+        for (int i = 0; i < together; ++i) largest[i] = score[i] > largest[i] ? score[i] : largest[i];
+      }
+      for (int j = 0; j < b; ++j) {
+        R* const score = st + j * b + first;
+        for (int i = 0; i < together; ++i) {
+          const R p = fast_exp(score[i] - largest[i]);
+          score[i] = p;
+          sum[i] += p;
+        }
+      }
+      for (int i = 0; i < together; ++i) {
+        rescale[first + i] = fast_exp(row_max[first + i] - largest[i]);
+        row_max[first + i] = largest[i];
+        row_sum[first + i] = row_sum[first + i] * rescale[first + i] + sum[i];
+      }
     });
   }
 };
@@ -154,8 +179,8 @@ struct Backward {
     return static_cast<std::size_t>(8 * b * n.padded_head + 2 * b * b) + 64;
   }
 
-  // One team: one key-value head of one sequence, with the query heads that share it. It alone writes their gradients, so
-  // nothing is summed by atomics.
+  // One team: one key-value head of one sequence, with the query heads that share it. It alone writes their gradients,
+  // so nothing is summed by atomics.
   KOKKOS_FUNCTION void operator()(const TeamMember& member) const {
     constexpr int b = block<R>;
     const int kv_head = member.league_rank() % n.key_value_heads;
@@ -181,8 +206,8 @@ struct Backward {
       const int first_key = key_block * b;
       member.team_barrier();
       load_rows(member, n, base + key_offset, n.width, first_key, R(1), k);
-      load_columns(member, n, base + key_offset, n.width, first_key, kt);
-      load_columns(member, n, base + value_offset, n.width, first_key, vt);
+      load_columns(member, n, base + key_offset, n.width, first_key, R(1), kt);
+      load_columns(member, n, base + value_offset, n.width, first_key, R(1), vt);
       team_for(member, 2 * b * n.padded_head, [&](const int i) { dk[i] = 0; });  // and dv, which follows it
 
       for (int head = kv_head * n.group(); head < (kv_head + 1) * n.group(); ++head) {
@@ -262,7 +287,8 @@ void attention_backward(const Exec& exec, const AttentionShape& shape, View2<con
                         View2<const T> dout, View1<const Accumulator<T>> lse, View2<T> dqkv,
                         View1<Accumulator<T>> delta) {
   using R = Accumulator<T>;
-  static_assert(std::is_same_v<T, R>, "query gradients are summed over key blocks in place, which needs full precision");
+  static_assert(std::is_same_v<T, R>,
+                "query gradients are summed over key blocks in place, which needs full precision");
   check(shape, qkv.extent(0), qkv.extent(1));
   const Dimensions<T> n(shape);
   const int heads = n.query_heads, head_size = n.head, length = n.length;
@@ -284,9 +310,9 @@ void attention_backward(const Exec& exec, const AttentionShape& shape, View2<con
 
 #define ATOLL_INSTANTIATE_FORWARD(T) \
   template void attention<T>(const Exec&, const AttentionShape&, View2<const T>, View2<T>, View1<Accumulator<T>>);
-#define ATOLL_INSTANTIATE(T)                                                                                         \
-  ATOLL_INSTANTIATE_FORWARD(T)                                                                                       \
-  template void attention_backward<T>(const Exec&, const AttentionShape&, View2<const T>, View2<const T>,            \
+#define ATOLL_INSTANTIATE(T)                                                                              \
+  ATOLL_INSTANTIATE_FORWARD(T)                                                                            \
+  template void attention_backward<T>(const Exec&, const AttentionShape&, View2<const T>, View2<const T>, \
                                       View2<const T>, View1<const Accumulator<T>>, View2<T>, View1<Accumulator<T>>);
 ATOLL_INSTANTIATE(float)
 ATOLL_INSTANTIATE(double)

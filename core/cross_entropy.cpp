@@ -56,12 +56,12 @@ template <class T>
 void cross_entropy(const Exec& exec, View1<const std::int32_t> targets, double scale, LossGradient gradient,
                    View2<T> logits, View1<Accumulator<T>> losses) {
   ATOLL_REQUIRE(targets.extent(0) == logits.extent(0) && losses.extent(0) >= logits.extent(0));
-  for_each_team("atoll::cross_entropy", exec, logits.extent(0),
-                CrossEntropy<T>{targets, static_cast<Accumulator<T>>(scale), gradient == LossGradient::in_place, logits,
-                                losses});
+  for_each_team(
+      "atoll::cross_entropy", exec, logits.extent(0),
+      CrossEntropy<T>{targets, static_cast<Accumulator<T>>(scale), gradient == LossGradient::in_place, logits, losses});
 }
 
-#define ATOLL_INSTANTIATE(T)                                                                              \
+#define ATOLL_INSTANTIATE(T)                                                                             \
   template void cross_entropy<T>(const Exec&, View1<const std::int32_t>, double, LossGradient, View2<T>, \
                                  View1<Accumulator<T>>);
 ATOLL_INSTANTIATE(float)

@@ -226,9 +226,10 @@ void ConfigTable::unknown(const TomlValue& entry) const {
   }
   if (entry.table.empty()) {
     const std::string table = nearest_name(entry.key, all_tables, near(entry.key));
-    const std::string fix = !elsewhere.empty() ? "did you mean " + elsewhere + "?"
-                            : !table.empty()   ? "write it as a table: [" + table + "]"
-                                               : "tables are " + fmt::format("{}", fmt::join(all_tables, ", "));
+    const bool table_is_better = table == entry.key || (elsewhere.empty() && !table.empty());
+    const std::string fix = table_is_better      ? "write it as a table: [" + table + "]"
+                            : !elsewhere.empty() ? "did you mean " + elsewhere + "?"
+                                                 : fmt::format("tables are {}", fmt::join(all_tables, ", "));
     throw ConfigError(fmt::format("{}: {} stands outside any table; {}", entry.place, entry.key, fix));
   }
   if (std::find(all_tables.begin(), all_tables.end(), entry.table) == all_tables.end()) {

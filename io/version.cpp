@@ -35,4 +35,12 @@ nlohmann::ordered_json versions(const std::string& mpi) {
           {"gemm_fp64", gemm_library(Element::f64)}};
 }
 
+bool hdf5_is_parallel() {
+#ifdef H5_HAVE_PARALLEL
+  return true;
+#else
+  return false;
+#endif
+}
+
 }  // namespace atl

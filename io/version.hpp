@@ -13,4 +13,7 @@ std::string version_text();  ///< one line for people
 /// {"atoll": ..., "kokkos": ..., "execution_space": ..., "mpi": ..., "hdf5": ..., "gemm_fp32": ..., "gemm_fp64": ...}
 nlohmann::ordered_json versions(const std::string& mpi);
 
+/// Whether the HDF5 library was built with MPI.
+bool hdf5_is_parallel();
+
 }  // namespace atl

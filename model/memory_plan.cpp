@@ -26,7 +26,9 @@ class Planner {
   Planner(const LlamaConfig& config, const MemoryOptions& options)
       : config_(config),
         options_(options),
-        element_(options.precision == Precision::fp64 ? 8 : options.precision == Precision::fp32 ? 4 : 2),
+        element_(options.precision == Precision::fp64   ? 8
+                 : options.precision == Precision::fp32 ? 4
+                                                        : 2),
         accumulator_(options.precision == Precision::fp64 ? 8 : 4),
         replicas_(static_cast<Bytes>(options.group.replicas)),
         shards_(static_cast<Bytes>(options.group.shards)),
@@ -75,7 +77,7 @@ class Planner {
     if (shards_ > 1 || element_ != accumulator_)
       for (const auto& [slot, n] : full) add(MemoryUse::gathered, "gathered", t(n));
     for (const auto& [slot, n] : gradient) add(MemoryUse::full_gradients, "full_gradient", r(n));
-    plan_.moments.push_back({"the gradient's norm", partial_sums(largest_shard_)});
+    plan_.temporaries.push_back({"the gradient's norm", partial_sums(largest_shard_)});
   }
 
   /// Llama: residual stream, BlockActivations, BlockWorkspace, Loss, TokenIndex, RopeTable.
@@ -111,13 +113,11 @@ class Planner {
     add(work, "token_begins", i32(n + 1));
 
     add(MemoryUse::logits, "logits", t(std::min(n, size(options_.shape.loss_chunk)) * v));
-    plan_.moments.push_back({"the sum of the losses", partial_sums(n)});
+    plan_.temporaries.push_back({"the sum of the losses", partial_sums(n)});
   }
 
   /// Workspace of an all-reduce of n elements over m ranks: what the m - 1 others send of the first slice.
-  Bytes all_reduce_workspace(Bytes n, Bytes m) const {
-    return r((m - 1) * equal_part(n, m, 0).size());
-  }
+  Bytes all_reduce_workspace(Bytes n, Bytes m) const { return r((m - 1) * equal_part(n, m, 0).size()); }
 
   /// MpiCollectives of the shard and of the replica communicator: one workspace each, as one operation of each is under
   /// way at a time.
@@ -161,13 +161,14 @@ class Planner {
     add(MemoryUse::federation, "federation_slices", r(all));
     add(MemoryUse::receive, "receive_workspace", received);
     stage(received, r(own));
-    plan_.moments.push_back({"the first aggregation", most > r(own + all) + received ? most - r(own + all) - received : 0});
+    plan_.temporaries.push_back(
+        {"the first aggregation", most > r(own + all) + received ? most - r(own + all) - received : 0});
     if (!options_.evaluates) return;
     Bytes saved = 0;
     for (const auto& unit : units_) saved += r(unit.shard_size());
     // The last unit is averaged when all copies are there.
     const Bytes last = partial_sums(slice(units_.back().shard_size()));
-    plan_.moments.push_back({"an evaluation between aggregations", saved + std::max(last, loss_sum())});
+    plan_.temporaries.push_back({"an evaluation between aggregations", saved + std::max(last, loss_sum())});
   }
 
   Bytes loss_sum() const {
@@ -179,7 +180,7 @@ class Planner {
   void saving() {
     Bytes largest = 0;
     for (const auto& unit : units_) largest = std::max<Bytes>(largest, unit.padded_size());
-    plan_.moments.push_back({"saving the model", r(largest)});
+    plan_.temporaries.push_back({"saving the model", r(largest)});
   }
 
   const LlamaConfig& config_;
@@ -208,7 +209,7 @@ std::uint64_t MemoryPlan::total() const {
 
 std::uint64_t MemoryPlan::peak() const {
   std::uint64_t largest = 0;
-  for (const auto& moment : moments) largest = std::max(largest, moment.bytes);
+  for (const auto& temporary : temporaries) largest = std::max(largest, temporary.bytes);
   return total() + largest;
 }
 

@@ -39,19 +39,19 @@ struct MemoryItem {
 };
 
 /// Memory that exists for a moment, beside all items. No two of these exist together.
-struct MemoryMoment {
+struct TemporaryMemory {
   std::string what;
   std::uint64_t bytes = 0;
 };
 
 struct MemoryOptions {
-  LlamaShape shape;          ///< micro_batch: the largest that a rank holds
-  GroupShape group;          ///< R replicas of S shards
-  int groups = 1;            ///< G
+  LlamaShape shape;  ///< micro_batch: the largest that a rank holds
+  GroupShape group;  ///< R replicas of S shards
+  int groups = 1;    ///< G
   AfterForward after = AfterForward::reshard;
   Precision precision = Precision::fp32;
   OptimizerOptions::Kind optimizer = OptimizerOptions::Kind::adamw;
-  bool evaluates = true;     ///< evaluations inside the run
+  bool evaluates = true;  ///< evaluations inside the run
 };
 
 /// Memory of the rank that needs most (ranks differ by the last, shorter slices only), once a training step, an
@@ -59,11 +59,11 @@ struct MemoryOptions {
 /// Kokkos. Not in it: code and libraries, MPI's own buffers, the data set, and a threaded Kokkos' own scratch memory.
 struct MemoryPlan {
   std::vector<MemoryItem> items;
-  std::vector<MemoryMoment> moments;
+  std::vector<TemporaryMemory> temporaries;
 
   std::uint64_t of(MemoryUse use) const;
   std::uint64_t total() const;  ///< of all items
-  std::uint64_t peak() const;   ///< with the largest moment
+  std::uint64_t peak() const;   ///< with the largest temporary
 };
 
 /// `config` is complete (complete_and_check). Allocates nothing.

@@ -107,7 +107,6 @@ double Communicator::max(double mine) const {
   for (const double value : gather_values(*this, mine, MPI_DOUBLE)) {
     // A NaN must not get lost: std::max keeps or drops it by position.
     if (std::isnan(value) || value > largest) largest = value;
-    if (std::isnan(largest)) break;
   }
   return largest;
 }

@@ -112,8 +112,9 @@ TEST(KokkosTools, EveryLabelIsAtolls) {
     labels = heard();
   }
   for (const std::string& label : labels) {
-    // Kokkos' own scratch memory of teams, and Kokkos Kernels' own product where no vendor's library makes it.
-    const bool foreign = starts_with(label, "Kokkos::") || starts_with(label, "KokkosBlas::");
+    // Kokkos' own scratch memory of teams, which its OpenMP of 3.4 does not label (an array without a label is called
+    // "", so it does not pass for this), and Kokkos Kernels' own product where no vendor's library makes it.
+    const bool foreign = starts_with(label, "Kokkos::") || label == "[unlabeled]" || starts_with(label, "KokkosBlas::");
     EXPECT_TRUE(foreign || starts_with(label, "atoll::")) << "'" << label << "'";
   }
   for (const char* kernel : {"fill",

@@ -84,6 +84,15 @@ TEST(TokenFile, ManyDocuments) {  // more offsets than one chunk of 524288 holds
   EXPECT_EQ(offsets, (std::vector<std::uint64_t>{599999, 600000}));
 }
 
+TEST(TokenFile, LargestTokenInALaterChunk) {
+  const ScratchFolder folder;
+  std::vector<std::int32_t> tokens(5000000, 7);
+  tokens[4500000] = 200;
+  const LargestToken largest = TokenFile(write_file(folder / "x.h5", tokens, 258)).scan();
+  EXPECT_EQ(largest.id, 200);
+  EXPECT_EQ(largest.position, 4500000);
+}
+
 TEST(TokenFile, SameTokensAreTheSameBytes) {
   const ScratchFolder folder;
   const auto tokens = random_tokens(3000000, 258);

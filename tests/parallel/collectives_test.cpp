@@ -272,7 +272,10 @@ TEST(Collectives, TwoOnOneCommunicatorDoNotMeet) {
   if (world.rank() % 2 == 0) x = first->all_reduce(a.data(), 100, Element::f64, exec);
   y = second->all_reduce(b.data(), 100, Element::f64, exec);
   if (world.rank() % 2 != 0) x = first->all_reduce(a.data(), 100, Element::f64, exec);
-  while (!(x.test() & y.test())) std::this_thread::yield();
+  for (bool done = false; !done; std::this_thread::yield()) {
+    const bool x_done = x.test(), y_done = y.test();  // both make progress
+    done = x_done && y_done;
+  }
   expect_same_bits(a, std::vector<double>(100, 1.0 * world.size()));
   expect_same_bits(b, std::vector<double>(100, 2.0 * world.size()));
 }

@@ -1,0 +1,288 @@
+/// `atoll inspect`: parameters, units and memory of a configuration, without allocating any of it.
+/// SPDX-License-Identifier: Apache-2.0
+#include "apps/commands.hpp"
+#include "core/errors.hpp"
+#include "io/model_file.hpp"
+#include "io/progress.hpp"
+#include "io/run_config.hpp"
+#include "io/step_schedule.hpp"
+#include "model/memory_plan.hpp"
+#include "model/parameters.hpp"
+
+#include <fmt/format.h>
+#include <nlohmann/json.hpp>
+
+#include <algorithm>
+#include <filesystem>
+#include <fstream>
+#include <optional>
+
+namespace atl {
+
+namespace {
+
+namespace fs = std::filesystem;
+using Json = nlohmann::ordered_json;
+
+struct Arguments {
+  std::string subject, preset;
+  std::vector<std::string> overrides;
+  int ranks = 0;
+  bool json = false;
+};
+
+/// What was asked about: a run, with the model file's own facts where it is one.
+struct Subject {
+  RunConfig config;
+  LlamaConfig model;
+  std::optional<ModelInfo> file;
+};
+
+enum class Kind { run, hugging_face, model_file };
+
+/// By the content, as names say little.
+Kind kind_of_file(const std::string& path) {
+  std::ifstream file(path, std::ios::binary);
+  if (!file) throw ConfigError(fmt::format("{}: cannot be read; give a run.toml, a config.json or a model file", path));
+  std::string head(8, '\0');
+  file.read(head.data(), static_cast<std::streamsize>(head.size()));
+  if (head == "\x89HDF\r\n\x1a\n") return Kind::model_file;
+  const auto first = head.find_first_not_of(" \t\r\n");
+  return first != std::string::npos && head[first] == '{' ? Kind::hugging_face : Kind::run;
+}
+
+/// A configuration of a run that is not there: one sequence a rank, unless the overrides say more.
+RunConfig without_a_run(const Arguments& arguments, const std::string& model) {
+  std::vector<std::string> keys{"train.steps=1", "train.micro_batch=1"};
+  if (!model.empty()) keys.push_back(model);
+  keys.insert(keys.end(), arguments.overrides.begin(), arguments.overrides.end());
+  return load_run_config("", keys);
+}
+
+Subject find_subject(const Arguments& arguments) {
+  Subject subject;
+  if (arguments.subject.empty()) {
+    subject.config =
+        without_a_run(arguments, arguments.preset.empty() ? "" : fmt::format("model.preset=\"{}\"", arguments.preset));
+  } else {
+    const bool folder = fs::is_directory(arguments.subject);
+    const std::string path = folder ? arguments.subject + "/model.h5" : arguments.subject;
+    switch (kind_of_file(path)) {
+      case Kind::run:
+        subject.config = load_run_config(path, arguments.overrides);
+        break;
+      case Kind::hugging_face:
+        subject.config = without_a_run(arguments, fmt::format("model.config='{}'", path));
+        break;
+      case Kind::model_file: {
+        for (const std::string& text : arguments.overrides)
+          if (text.rfind("model.", 0) == 0)
+            throw ConfigError(
+                fmt::format("--set {}: the model of {} is fixed; name its sizes without the file", text, path));
+        subject.file = read_model_info(path);
+        subject.model = subject.file->config;
+        const std::string run = (fs::path(path).parent_path() / "run.toml").string();
+        subject.config = fs::exists(run) ? load_run_config(run, arguments.overrides)
+                                         : without_a_run(arguments, "model.preset=tiny");  // no model of its own
+        return subject;
+      }
+    }
+  }
+  subject.model = resolve_model(subject.config);
+  return subject;
+}
+
+/// The fewest ranks that the keys of [parallel] allow.
+int fewest_ranks(const ParallelOptions& parallel) {
+  return std::max(1, parallel.groups) * std::max({1, parallel.group_size, parallel.shard_size});
+}
+
+struct Inspection {
+  Subject subject;
+  ProcessGrid grid;
+  LlamaShape shape;
+  std::int64_t accumulate = 1;
+  MemoryPlan memory;
+};
+
+Inspection inspect(const Arguments& arguments) {
+  Subject subject = find_subject(arguments);
+  const RunConfig& config = subject.config;
+  const int ranks = arguments.ranks > 0 ? arguments.ranks : fewest_ranks(config.parallel);
+  const ProcessGrid grid(config.parallel, ranks, 0);
+  const StepSchedule schedule(grid, config.train);
+  MemoryOptions options;
+  options.shape = {schedule.width(), config.data.sequence_length, config.train.recompute, config.train.loss_chunk};
+  options.group = grid.shape();
+  options.groups = grid.number_of_groups();
+  options.after = config.parallel.reshard_after_forward ? AfterForward::reshard : AfterForward::keep;
+  options.precision = config.train.precision;
+  options.optimizer = config.optimizer.kind;
+  options.evaluates = !config.data.eval.empty();
+  MemoryPlan memory = plan_memory(subject.model, options);
+  return {std::move(subject), grid, options.shape, schedule.micro_batches(), std::move(memory)};
+}
+
+// --- output
+
+/// "8,030,261,248".
+std::string grouped(std::uint64_t n) {
+  const std::string digits = std::to_string(n);
+  std::string text;
+  for (std::size_t i = 0; i < digits.size(); ++i) {
+    if (i > 0 && (digits.size() - i) % 3 == 0) text += ',';
+    text += digits[i];
+  }
+  return text;
+}
+
+std::string gibibytes(std::uint64_t bytes) {
+  const double value = static_cast<double>(bytes);
+  constexpr double ki = 1024;
+  if (value < ki * ki) return fmt::format("{:.1f} KiB", value / ki);
+  if (value < ki * ki * ki) return fmt::format("{:.1f} MiB", value / ki / ki);
+  return fmt::format("{:.2f} GiB", value / ki / ki / ki);
+}
+
+std::string_view name_of(Precision precision) {
+  return precision == Precision::fp32 ? "fp32" : precision == Precision::bf16 ? "bf16" : "fp64";
+}
+
+/// Parameters of embedding, one block, and head with the final norm.
+struct Counts {
+  std::uint64_t embedding, block, head, final_norm, total;
+};
+
+Counts count(const LlamaConfig& model) {
+  const auto c = static_cast<std::uint64_t>(model.hidden_size), v = static_cast<std::uint64_t>(model.vocab_size);
+  const auto total = static_cast<std::uint64_t>(parameter_count(model));
+  const std::uint64_t embedding = v * c, head = model.tie_word_embeddings ? 0 : v * c;
+  return {embedding, (total - embedding - head - c) / static_cast<std::uint64_t>(model.num_hidden_layers), head, c,
+          total};
+}
+
+/// A unit, or neighbours of equal size.
+struct UnitRow {
+  std::string name;
+  std::uint64_t parameters, padded, shard;
+};
+
+std::vector<UnitRow> unit_rows(const Inspection& inspection) {
+  std::vector<UnitRow> rows;
+  for (const UnitSpec& unit : llama_units(inspection.subject.model)) {
+    const ShardLayout layout(unit, inspection.grid.shape().shards);
+    rows.push_back({unit.name, layout.size(), layout.padded_size(), layout.shard_size()});
+  }
+  return rows;
+}
+
+void print(const Inspection& inspection) {
+  const LlamaConfig& model = inspection.subject.model;
+  const RunConfig& config = inspection.subject.config;
+  const Counts counts = count(model);
+  fmt::print("model        {} blocks of {} (MLP {}), {} heads of {}, {} of them for keys and values, vocabulary {}\n",
+             model.num_hidden_layers, model.hidden_size, model.intermediate_size, model.num_attention_heads,
+             model.head_dim, model.num_key_value_heads, model.vocab_size);
+  fmt::print("parameters   {} = {} (embedding) + {} x {} (blocks) + {} (head{}) + {} (final norm)\n",
+             grouped(counts.total), grouped(counts.embedding), model.num_hidden_layers, grouped(counts.block),
+             grouped(counts.head), model.tie_word_embeddings ? ", tied" : "", grouped(counts.final_norm));
+  if (inspection.subject.file)
+    fmt::print("trained      {} optimizer steps, {} tokens\n",
+               grouped(static_cast<std::uint64_t>(inspection.subject.file->step)),
+               grouped(static_cast<std::uint64_t>(inspection.subject.file->tokens)));
+  fmt::print("grid         {} ({})\n", inspection.grid.describe(), name_of(config.parallel.strategy));
+  fmt::print("micro-batch  {} x {} tokens a rank, {} of them a step; {}, recompute {}\n\n",
+             inspection.shape.micro_batch, inspection.shape.sequence_length, inspection.accumulate,
+             name_of(config.train.precision), config.train.recompute == Recompute::none ? "none" : "block");
+
+  const std::vector<UnitRow> rows = unit_rows(inspection);
+  fmt::print("{:<16}{:>18}{:>18}{:>18}\n", "unit", "parameters", "padded", "shard of a rank");
+  for (std::size_t begin = 0, end = 0; begin < rows.size(); begin = end) {
+    while (end < rows.size() && rows[end].parameters == rows[begin].parameters &&
+           rows[end].name.substr(0, 5) == rows[begin].name.substr(0, 5))
+      ++end;
+    const std::string name = end == begin + 1 ? rows[begin].name : fmt::format("{} .. {}", rows[begin].name, end - 2);
+    fmt::print("{:<16}{:>18}{:>18}{:>18}\n", name, grouped(rows[begin].parameters), grouped(rows[begin].padded),
+               grouped(rows[begin].shard));
+  }
+
+  const MemoryPlan& memory = inspection.memory;
+  fmt::print("\nmemory of a rank\n");
+  for (int i = 0; i < memory_uses; ++i) {
+    const auto use = static_cast<MemoryUse>(i);
+    if (memory.of(use) > 0) fmt::print("  {:<16}{:>12}\n", name_of(use), gibibytes(memory.of(use)));
+  }
+  fmt::print("  {:<16}{:>12}\n", "total", gibibytes(memory.total()));
+  const auto largest = std::max_element(memory.temporaries.begin(), memory.temporaries.end(),
+                                        [](const auto& a, const auto& b) { return a.bytes < b.bytes; });
+  fmt::print("  {:<16}{:>12}  with {}\n", "peak", gibibytes(memory.peak()), largest->what);
+  fmt::print("Not counted: the program and its libraries, MPI's own buffers, and the data set.\n");
+}
+
+Json to_json(const Inspection& inspection) {
+  const Subject& subject = inspection.subject;
+  const Counts counts = count(subject.model);
+  const ProcessGrid& grid = inspection.grid;
+  Json out;
+  out["model"] = Json::parse(to_hugging_face_json(subject.model));
+  out["parameters"] = {{"total", counts.total}, {"embedding", counts.embedding},
+                       {"block", counts.block}, {"blocks", subject.model.num_hidden_layers},
+                       {"head", counts.head},   {"final_norm", counts.final_norm}};
+  if (subject.file) out["trained"] = {{"step", subject.file->step}, {"tokens", subject.file->tokens}};
+  out["grid"] = {{"ranks", grid.world_size()},
+                 {"strategy", name_of(subject.config.parallel.strategy)},
+                 {"groups", grid.number_of_groups()},
+                 {"replicas", grid.shape().replicas},
+                 {"shards", grid.shape().shards}};
+  out["micro_batch"] = {{"sequences", inspection.shape.micro_batch},
+                        {"sequence_length", inspection.shape.sequence_length},
+                        {"accumulate", inspection.accumulate}};
+  out["units"] = Json::array();
+  for (const UnitRow& row : unit_rows(inspection))
+    out["units"].push_back(
+        Json{{"name", row.name}, {"parameters", row.parameters}, {"padded", row.padded}, {"shard", row.shard}});
+  Json& memory = out["memory"];  // bytes of one rank
+  for (int i = 0; i < memory_uses; ++i) {
+    std::string name(name_of(static_cast<MemoryUse>(i)));
+    std::replace(name.begin(), name.end(), ' ', '_');
+    memory[name] = inspection.memory.of(static_cast<MemoryUse>(i));
+  }
+  memory["total"] = inspection.memory.total();
+  memory["peak"] = inspection.memory.peak();
+  return out;
+}
+
+int run(const Arguments& arguments) {
+  const Inspection inspection = inspect(arguments);
+  if (arguments.json)
+    fmt::print("{}\n", to_json(inspection).dump(2));
+  else
+    print(inspection);
+  return static_cast<int>(ExitCode::done);
+}
+
+}  // namespace
+
+void add_inspect(CLI::App& program, Command& chosen) {
+  auto arguments = std::make_shared<Arguments>();
+  CLI::App* command =
+      program.add_subcommand("inspect", "Parameters, units and memory per rank, without allocating any of it");
+  command->footer(
+      "Examples: atoll inspect run.toml --ranks 64\n"
+      "          atoll inspect --preset 8b --ranks 512 --set data.sequence_length=8192 --set train.recompute=block");
+  auto* subject =
+      command->add_option("subject", arguments->subject,
+                          "A run configuration, a Hugging Face config.json, a model file, or a run folder with one");
+  command->add_option("--preset", arguments->preset, "A preset instead: tiny, 125m, 1b, 8b or 70b")->excludes(subject);
+  command->add_option("--ranks", arguments->ranks, "Ranks of the run; default: the fewest that [parallel] allows")
+      ->check(CLI::PositiveNumber);
+  command
+      ->add_option("--set", arguments->overrides,
+                   "Override a key of the run configuration: --set train.batch=64; may be repeated")
+      ->take_all()
+      ->allow_extra_args(false);
+  command->add_flag("--json", arguments->json, "Print the result as JSON");
+  command->callback([arguments, &chosen] { chosen = [arguments] { return run(*arguments); }; });
+}
+
+}  // namespace atl

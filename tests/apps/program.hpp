@@ -1,0 +1,103 @@
+/// Starts the program on some ranks, and reads what it says and writes. SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include "tests/io/scratch_folder.hpp"
+
+#include <gtest/gtest.h>
+#include <nlohmann/json.hpp>
+
+#include <chrono>
+#include <sstream>
+#include <string>
+#include <sys/wait.h>
+#include <vector>
+
+namespace atl {
+
+struct Outcome {
+  int code = -1;  ///< exit code of mpiexec; 124 or 137: it hung, and was ended
+  std::string out, err;
+  double seconds = 0;
+
+  nlohmann::json json() const { return nlohmann::json::parse(out); }
+};
+
+inline std::string quoted(const std::string& text) {
+  std::string result = "'";
+  for (const char c : text)
+    if (c == '\'')
+      result += "'\\''";
+    else
+      result += c;
+  result += "'";
+  return result;
+}
+
+/// `ranks` = 0: without mpiexec. `environment`: "NAME=value". A program that hangs is ended after a minute.
+inline Outcome run_program(const ScratchFolder& folder, int ranks, const std::vector<std::string>& arguments,
+                           const std::vector<std::string>& environment = {}) {
+  std::ostringstream command;
+  command << "timeout -k 5 60 env";
+  for (const auto& variable : environment) command << ' ' << quoted(variable);
+  if (ranks > 0) command << " " ATOLL_MPIEXEC " -n " << ranks;
+  command << " " ATOLL_PROGRAM;
+  for (const auto& argument : arguments) command << ' ' << quoted(argument);
+  command << " </dev/null >" << quoted(folder / "out") << " 2>" << quoted(folder / "err");
+  const auto start = std::chrono::steady_clock::now();
+  const int status = std::system(command.str().c_str());
+  Outcome outcome;
+  outcome.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+  outcome.code = WIFEXITED(status) ? WEXITSTATUS(status) : -1;
+  outcome.out = content_of(folder / "out");
+  outcome.err = content_of(folder / "err");
+  return outcome;
+}
+
+/// A model and a run that take a fraction of a second. `parallel` has the keys of [parallel].
+inline std::string tiny_run(const std::string& dir, const std::string& parallel) {
+  return "[run]\ndir = \"" + dir + "\"\n" + R"(
+[model]
+hidden_size = 16
+intermediate_size = 24
+num_hidden_layers = 2
+num_attention_heads = 2
+num_key_value_heads = 1
+vocab_size = 64
+[data]
+sequence_length = 16
+synthetic_tokens = 20000
+synthetic_eval_tokens = 2000
+[train]
+steps = 10
+batch = 8
+loss_chunk = 24
+[optimizer]
+lr = 1e-2
+[federation]
+every = 4
+[eval]
+every = 5
+[parallel]
+)" + parallel;
+}
+inline const char* const fsdp = "strategy = \"fsdp\"\n";
+inline const char* const two_groups = "strategy = \"fl+fsdp\"\ngroups = 2\n";
+
+/// The records of a run's metrics.jsonl of one kind, in order; of all kinds where it is empty.
+inline std::vector<nlohmann::json> records(const std::string& run, const std::string& kind = "") {
+  std::istringstream lines(content_of(run + "/metrics.jsonl"));
+  std::vector<nlohmann::json> found;
+  for (std::string line; std::getline(lines, line);) {
+    const auto record = nlohmann::json::parse(line);
+    if (kind.empty() || record.at("kind") == kind) found.push_back(record);
+  }
+  return found;
+}
+
+inline std::size_t occurrences(const std::string& text, const std::string& what) {
+  std::size_t count = 0;
+  for (auto at = text.find(what); at != std::string::npos; at = text.find(what, at + what.size())) ++count;
+  return count;
+}
+
+}  // namespace atl

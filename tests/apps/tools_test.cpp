@@ -1,0 +1,164 @@
+/// `atoll inspect` and `atoll doctor`. SPDX-License-Identifier: Apache-2.0
+#include "tests/apps/program.hpp"
+
+#include <thread>
+
+namespace atl {
+namespace {
+
+using Json = nlohmann::json;
+
+Json inspect(const ScratchFolder& folder, const std::vector<std::string>& arguments) {
+  std::vector<std::string> all{"inspect", "--json"};
+  all.insert(all.end(), arguments.begin(), arguments.end());
+  const Outcome outcome = run_program(folder, 0, all);
+  EXPECT_EQ(outcome.code, 0) << outcome.err;
+  EXPECT_LT(outcome.seconds, 5);
+  return outcome.code == 0 ? outcome.json() : Json();
+}
+
+TEST(Inspect, CountsLlama8B) {
+  const ScratchFolder folder;
+  const Json found = inspect(folder, {"--preset", "8b", "--ranks", "64"});
+  const Json expected{{"total", 8030261248}, {"embedding", 525336576}, {"block", 218112000},
+                      {"blocks", 32},        {"head", 525336576},      {"final_norm", 4096}};
+  EXPECT_EQ(found.at("parameters"), expected);
+  ASSERT_EQ(found.at("units").size(), 34u);
+  const Json head{{"name", "head"}, {"parameters", 525340672}, {"padded", 525340672}, {"shard", 525340672 / 64}};
+  EXPECT_EQ(found.at("units").back(), head);
+  EXPECT_EQ(found.at("memory").at("master_weights"), 8030261248 / 64 * 4);
+  std::int64_t sum = 0;
+  for (const auto& [name, bytes] : found.at("memory").items())
+    if (name != "total" && name != "peak") sum += bytes.get<std::int64_t>();
+  EXPECT_EQ(found.at("memory").at("total"), sum);
+
+  const Outcome text = run_program(folder, 0, {"inspect", "--preset", "8b", "--ranks", "64"});
+  EXPECT_EQ(text.code, 0);
+  for (const char* part : {"8,030,261,248", "block 0 .. 31", "64 ranks = 1 group x 1 replica x 64 shards", "peak"})
+    EXPECT_NE(text.out.find(part), std::string::npos) << text.out;
+}
+
+TEST(Inspect, IsQuickForAMillionRanks) {
+  const ScratchFolder folder;
+  const Json found = inspect(folder, {"--preset", "70b", "--ranks", "1000000", "--set", "parallel.strategy=fl+fsdp",
+                                      "--set", "parallel.group_size=100"});
+  EXPECT_EQ(found.at("parameters").at("total"), 70553706496);
+  EXPECT_EQ(found.at("grid").at("groups"), 10000);
+  EXPECT_EQ(found.at("grid").at("shards"), 100);
+}
+
+TEST(Inspect, ReadsRunsConfigurationsAndModels) {
+  const ScratchFolder folder;
+  const std::string run = folder.write("run.toml", tiny_run(folder / "run", two_groups));
+  const Json planned = inspect(folder, {run, "--ranks", "4"});
+  EXPECT_EQ(planned.at("grid").at("shards"), 2);
+  EXPECT_EQ(planned.at("micro_batch").at("sequences"), 4);  // a batch of 8 on the two ranks of a group
+  EXPECT_GT(planned.at("memory").at("federation"), 0);
+  EXPECT_EQ(inspect(folder, {run}).at("grid").at("ranks"), 2);  // the fewest of two groups
+  const Json smaller = inspect(folder, {run, "--ranks", "4", "--set", "train.micro_batch=1"});
+  EXPECT_EQ(smaller.at("micro_batch").at("accumulate"), 4);
+  EXPECT_LT(smaller.at("memory").at("activations"), planned.at("memory").at("activations"));
+
+  // Hugging Face's form of the same model, whatever the file is called.
+  const std::string config = folder.write("llama", planned.at("model").dump());
+  EXPECT_EQ(inspect(folder, {config}).at("parameters"), planned.at("parameters"));
+
+  const Outcome trained = run_program(folder, 4, {"train", run, "--set", "train.steps=3"});
+  ASSERT_EQ(trained.code, 0) << trained.err;
+  for (const auto& subject : {folder / "run", folder / "run/model.h5"}) {
+    const Json model = inspect(folder, {subject, "--ranks", "4"});
+    EXPECT_EQ(model.at("parameters"), planned.at("parameters"));
+    EXPECT_EQ(model.at("memory"), planned.at("memory"));  // from the run.toml beside it
+    EXPECT_EQ(model.at("trained"), Json({{"step", 3}, {"tokens", 3 * 2 * 8 * 16}}));
+  }
+  std::filesystem::copy_file(folder / "run/model.h5", folder / "alone.h5");
+  EXPECT_EQ(inspect(folder, {folder / "alone.h5"}).at("parameters"), planned.at("parameters"));
+}
+
+TEST(Inspect, TellsWhatIsWrong) {
+  const ScratchFolder folder;
+  const auto expect = [&](const std::vector<std::string>& arguments, int code, const std::string& part) {
+    std::vector<std::string> all{"inspect"};
+    all.insert(all.end(), arguments.begin(), arguments.end());
+    const Outcome outcome = run_program(folder, 0, all);
+    EXPECT_EQ(outcome.code, code) << outcome.err;
+    EXPECT_NE(outcome.err.find(part), std::string::npos) << outcome.err;
+  };
+  expect({"--preset", "8c"}, 2, "\"8b\"");
+  expect({}, 2, "model.preset");
+  expect({folder / "no.toml"}, 2, "no.toml");
+  expect({"--preset", "8b", "--ranks", "4", "--set", "parallel.strategy=fl+fsdp", "--set", "parallel.groups=3"}, 2,
+         "parallel.groups = 3 does not divide 4 ranks");
+  expect({"--preset", "8b", "--ranks", "0"}, 2, "--ranks");
+  expect({folder.write("broken.h5", "\x89HDF\r\n\x1a\n and no more")}, 3, "broken.h5");
+}
+
+/// Whether one of the warnings or notes has this text.
+bool tells(const Json& list, const std::string& part) {
+  for (const auto& text : list)
+    if (text.get<std::string>().find(part) != std::string::npos) return true;
+  return false;
+}
+
+TEST(Doctor, MeasuresAndTells) {
+  const ScratchFolder folder;
+  for (const int ranks : {0, 1, 2}) {
+    const Outcome outcome = run_program(folder, ranks, {"doctor", "--json"}, {"OMP_NUM_THREADS=1"});
+    ASSERT_EQ(outcome.code, 0) << outcome.err;
+    EXPECT_EQ(outcome.err, "");
+    EXPECT_LT(outcome.seconds, 30);
+    const Json found = outcome.json();
+    for (const char* key : {"atoll", "git_revision", "compiler", "kokkos", "execution_space", "concurrency", "mpi",
+                            "mpi_thread_level", "hdf5", "hdf5_parallel", "waiting", "gemm_fp32", "gemm_fp64", "nodes",
+                            "ranks_per_node", "cores_per_node", "threads_per_rank", "notes", "warnings"})
+      EXPECT_TRUE(found.contains(key)) << key;
+    EXPECT_EQ(found.at("ranks"), std::max(1, ranks));
+    EXPECT_EQ(found.at("ranks_per_node").at("max"), std::max(1, ranks));
+    EXPECT_EQ(found.at("threads_per_rank").at("max"), 1);
+    ASSERT_EQ(found.at("gemm_gflops").size(), 4u);
+    for (const auto& gemm : found.at("gemm_gflops")) EXPECT_GT(gemm.at("min"), 0.01);
+    EXPECT_GT(found.at("copy_bytes_per_second").at("min"), 1e7);
+    ASSERT_EQ(found.contains("all_reduce"), ranks > 1);
+    if (ranks > 1) {
+      EXPECT_GT(found.at("all_reduce").at("bytes_per_second"), 1e6);
+      EXPECT_GT(found.at("all_reduce").at("latency_seconds"), 1e-8);
+      EXPECT_LT(found.at("all_reduce").at("latency_seconds"), 0.1);
+    }
+  }
+}
+
+TEST(Doctor, PrintsForPeople) {
+  const ScratchFolder folder;
+  const Outcome outcome = run_program(folder, 2, {"doctor"});
+  EXPECT_EQ(outcome.code, 0) << outcome.err;
+  for (const char* part : {"Kokkos", "MPI", "HDF5", "GFLOP/s", "all-reduce", "ranks"})
+    EXPECT_NE(outcome.out.find(part), std::string::npos) << outcome.out;
+  EXPECT_EQ(occurrences(outcome.out, "HDF5"), 1u) << outcome.out;
+}
+
+TEST(Doctor, WarnsOfTooManyThreadsAndRanks) {
+  const ScratchFolder folder;
+  const Outcome threads = run_program(folder, 1, {"doctor", "--json"}, {"OMP_NUM_THREADS=3000"});
+  ASSERT_EQ(threads.code, 0) << threads.err;
+  EXPECT_TRUE(tells(threads.json().at("warnings"), "OMP_NUM_THREADS=")) << threads.out;
+  const int cores = static_cast<int>(std::thread::hardware_concurrency());
+  if (cores < 1 || cores > 7) GTEST_SKIP() << "too many cores to start more ranks than there are";
+  const Outcome ranks = run_program(folder, cores + 1, {"doctor", "--json"}, {"OMP_NUM_THREADS=1"});
+  ASSERT_EQ(ranks.code, 0) << ranks.err;
+  EXPECT_TRUE(tells(ranks.json().at("warnings"), "ranks share")) << ranks.out;
+  EXPECT_EQ(ranks.json().at("waiting"), "sleep");
+}
+
+TEST(Doctor, WarnsOfTheLauncher) {
+  const ScratchFolder folder;
+  const Outcome other =
+      run_program(folder, 0, {"doctor", "--json"}, {"SLURM_STEP_NUM_TASKS=4", "SLURM_PROCID=0", "OMP_NUM_THREADS=1"});
+  ASSERT_EQ(other.code, 0) << other.err;
+  EXPECT_TRUE(tells(other.json().at("warnings"), "srun started 4 processes")) << other.out;
+  const Outcome forgotten = run_program(folder, 0, {"doctor", "--json"}, {"SLURM_NTASKS=8", "OMP_NUM_THREADS=1"});
+  ASSERT_EQ(forgotten.code, 0) << forgotten.err;
+  EXPECT_TRUE(tells(forgotten.json().at("warnings"), "Slurm allocated 8 tasks, but 1 run")) << forgotten.out;
+}
+
+}  // namespace
+}  // namespace atl

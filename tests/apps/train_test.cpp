@@ -1,0 +1,189 @@
+/// `atoll train` and `atoll eval` from end to end, as their users start them. SPDX-License-Identifier: Apache-2.0
+#include "tests/apps/program.hpp"
+
+#include <cmath>
+#include <set>
+
+namespace atl {
+namespace {
+
+using Json = nlohmann::json;
+
+/// Trains the tiny run; `parallel` has the keys of [parallel], `more` overrides.
+Outcome train(const ScratchFolder& folder, const std::string& name, int ranks, const std::string& parallel,
+              const std::vector<std::string>& more = {}) {
+  std::vector<std::string> arguments{"train", folder.write(name + ".toml", tiny_run(folder / name, parallel))};
+  for (const auto& setting : more) {
+    arguments.emplace_back("--set");
+    arguments.push_back(setting);
+  }
+  Outcome outcome = run_program(folder, ranks, arguments);
+  EXPECT_EQ(outcome.code, 0) << outcome.err;
+  return outcome;
+}
+
+std::vector<double> losses(const std::string& run) {
+  std::vector<double> values;
+  for (const Json& record : records(run, "step")) values.push_back(record.at("loss"));
+  return values;
+}
+
+double last_perplexity(const std::string& run) { return records(run, "eval").back().at("perplexity"); }
+
+void expect_fields(const Json& record, const std::set<std::string>& expected) {
+  std::set<std::string> found;
+  for (const auto& [name, value] : record.items()) {
+    found.insert(name);
+    EXPECT_FALSE(value.is_null()) << name;
+  }
+  EXPECT_EQ(found, expected) << record;
+}
+
+/// The contract of metrics.jsonl.
+void expect_metrics(const std::string& run, std::size_t groups) {
+  const auto all = records(run);
+  ASSERT_FALSE(all.empty());
+  EXPECT_EQ(all.front().at("kind"), "run");
+  EXPECT_EQ(records(run, "run").size(), 1u);
+  EXPECT_EQ(records(run, "step").size(), 10u);
+  EXPECT_EQ(records(run, "round").size(), 3u);  // 4 + 4 + a short one of 2 steps
+  EXPECT_EQ(records(run, "eval").size(), 3u);   // before the first step, and after 5 and 10
+  EXPECT_EQ(records(run, "language").size(), 1u);
+  std::int64_t step = 0, tokens = 0;
+  for (const Json& record : all) {
+    const std::string kind = record.at("kind");
+    if (kind == "run") {
+      expect_fields(record, {"kind", "configuration", "grid", "versions", "git_revision", "seed"});
+      EXPECT_EQ(record.at("grid").at("groups").size(), groups);
+    } else if (kind == "step") {
+      expect_fields(record, {"kind", "step", "round", "tokens", "loss", "lr", "grad_norm", "step_seconds",
+                             "tokens_per_second", "compute_seconds", "exposed_comm_seconds", "bytes_shard",
+                             "bytes_replica", "bytes_federation", "memory_bytes"});
+      EXPECT_EQ(record.at("step"), ++step);
+      EXPECT_EQ(record.at("round"), (step + 3) / 4);
+      EXPECT_EQ(record.at("tokens"), tokens += static_cast<std::int64_t>(8 * 16 * groups));
+      EXPECT_GT(record.at("bytes_shard"), 0);
+      EXPECT_GT(record.at("memory_bytes"), 1 << 20);
+    } else if (kind == "eval") {
+      expect_fields(record, {"kind", "step", "loss", "perplexity", "tokens"});
+      EXPECT_NEAR(record.at("perplexity"), std::exp(record.at("loss").get<double>()), 1e-9);
+      EXPECT_EQ(record.at("tokens"), 1999);
+    } else if (kind == "round") {
+      expect_fields(record, {"kind", "round", "step", "tokens", "bytes", "seconds", "drift"});
+      ASSERT_EQ(record.at("tokens").size(), groups);
+      ASSERT_EQ(record.at("drift").size(), groups);
+      EXPECT_EQ(record.at("tokens")[0], record.at("round") == 3 ? 2 * 128 : 4 * 128);
+      EXPECT_EQ(record.at("drift")[0] > 0.0, groups > 1);
+      EXPECT_EQ(record.at("bytes") > 0, groups > 1);
+    } else {
+      EXPECT_EQ(kind, "language");
+      expect_fields(record, {"kind", "floor_perplexity", "bigram_perplexity"});
+    }
+  }
+}
+
+/// `atoll eval` of a run, as its JSON.
+Json evaluate(const ScratchFolder& folder, int ranks, const std::vector<std::string>& arguments) {
+  std::vector<std::string> all{"eval", "--json"};
+  all.insert(all.end(), arguments.begin(), arguments.end());
+  const Outcome outcome = run_program(folder, ranks, all);
+  EXPECT_EQ(outcome.code, 0) << outcome.err;
+  return outcome.code == 0 ? outcome.json() : Json();
+}
+
+void expect_relative(double value, double expected, double tolerance) {
+  EXPECT_NEAR(value, expected, tolerance * std::fabs(expected));
+}
+
+TEST(Train, FsdpWritesWhatTheDesignSays) {
+  const ScratchFolder folder;
+  const Outcome outcome = train(folder, "run", 2, fsdp);
+  expect_metrics(folder / "run", 1);
+  EXPECT_LT(losses(folder / "run").back(), losses(folder / "run").front());
+  // run.toml gives the same configuration again.
+  const Outcome shown = run_program(folder, 0, {"train", "--show-config", folder / "run/run.toml"});
+  EXPECT_EQ(shown.code, 0) << shown.err;
+  EXPECT_EQ(shown.out, content_of(folder / "run/run.toml"));
+  EXPECT_EQ(outcome.out, "");  // results are in files, what happens is on stderr
+  EXPECT_EQ(occurrences(outcome.err, "model saved as"), 1u);
+
+  for (const int ranks : {1, 2, 3}) {
+    const Json result = evaluate(folder, ranks, {folder / "run"});
+    expect_relative(result.at("perplexity"), last_perplexity(folder / "run"), 1e-6);
+    EXPECT_EQ(result.at("step"), 10);
+    EXPECT_EQ(result.at("tokens"), 1999);
+    EXPECT_GT(result.at("perplexity"), result.at("floor_perplexity"));
+  }
+}
+
+TEST(Train, FederationWritesWhatTheDesignSays) {
+  const ScratchFolder folder;
+  train(folder, "run", 4, two_groups);
+  expect_metrics(folder / "run", 2);
+  EXPECT_LT(losses(folder / "run").back(), losses(folder / "run").front());
+  for (const int ranks : {1, 3})
+    expect_relative(evaluate(folder, ranks, {folder / "run/model.h5"}).at("perplexity"),
+                    last_perplexity(folder / "run"), 1e-6);
+}
+
+TEST(Train, DoublePrecisionGivesTheSamePerplexityOnAnyGrid) {
+  const ScratchFolder folder;
+  train(folder, "run", 4, two_groups, {"train.precision=fp64"});
+  for (const int ranks : {1, 2, 3})
+    expect_relative(evaluate(folder, ranks, {folder / "run", "--precision", "fp64"}).at("perplexity"),
+                    last_perplexity(folder / "run"), 1e-12);
+}
+
+TEST(Train, RepeatsBitForBit) {
+  const ScratchFolder folder;
+  train(folder, "run", 4, two_groups);
+  const auto first_losses = losses(folder / "run");
+  const std::string first_model = content_of(folder / "run/model.h5");
+  train(folder, "run", 4, two_groups);  // into the same folder, which it replaces
+  expect_metrics(folder / "run", 2);
+  EXPECT_EQ(losses(folder / "run"), first_losses);
+  EXPECT_EQ(content_of(folder / "run/model.h5"), first_model);
+  EXPECT_EQ(std::distance(std::filesystem::directory_iterator(folder / "run"), {}), 3);
+}
+
+TEST(Train, FsdpDoesNotDependOnTheRanks) {
+  const ScratchFolder folder;
+  train(folder, "one", 1, fsdp);
+  const auto expected = losses(folder / "one");
+  for (const int ranks : {2, 3, 4}) {
+    const std::string name = "on" + std::to_string(ranks);
+    train(folder, name, ranks, fsdp);
+    const auto found = losses(folder / name);
+    ASSERT_EQ(found.size(), expected.size());
+    for (std::size_t i = 0; i < found.size(); ++i) EXPECT_NEAR(found[i], expected[i], 1e-5) << ranks << " ranks";
+  }
+}
+
+TEST(Train, AccumulatingIsTheSameBatch) {
+  const ScratchFolder folder;
+  train(folder, "whole", 2, fsdp);
+  train(folder, "pieces", 2, fsdp, {"train.micro_batch=1", "train.recompute=block"});
+  const auto whole = losses(folder / "whole"), pieces = losses(folder / "pieces");
+  ASSERT_EQ(whole.size(), pieces.size());
+  for (std::size_t i = 0; i < whole.size(); ++i) EXPECT_NEAR(whole[i], pieces[i], 1e-5);
+}
+
+TEST(Train, StartsFromASavedModel) {
+  const ScratchFolder folder;
+  train(folder, "first", 2, fsdp);
+  train(folder, "second", 4, two_groups, {"model.init_from=" + folder / "first/model.h5"});
+  const double start = records(folder / "second", "eval").front().at("perplexity");
+  expect_relative(start, last_perplexity(folder / "first"), 1e-6);
+}
+
+TEST(Train, ShowsItsConfiguration) {
+  const ScratchFolder folder;
+  const Outcome outcome =
+      run_program(folder, 0, {"train", folder.write("run.toml", tiny_run(folder / "run", fsdp)), "--show-config"});
+  EXPECT_EQ(outcome.code, 0) << outcome.err;
+  EXPECT_NE(outcome.out.find("sequence_length = 16"), std::string::npos) << outcome.out;
+  EXPECT_FALSE(std::filesystem::exists(folder / "run"));
+}
+
+}  // namespace
+}  // namespace atl

@@ -1,0 +1,185 @@
+/// Gathering and reducing of hand-made units, with numbers that are exact. SPDX-License-Identifier: Apache-2.0
+#include "parallel/sharded_parameters.hpp"
+
+#include "tests/parallel/grid_cache.hpp"
+
+#include <gtest/gtest.h>
+
+namespace atl {
+namespace {
+
+/// A unit of 3 elements, one of 2 tensors that no shard respects, and one that shares the first one's buffer.
+std::vector<UnitSpec> hand_made() {
+  return {{"small", {{"three", {3}, false}}, 0},
+          {"large", {{"matrix", {5, 7}}, {"vector", {4}, false}}, 1},
+          {"other", {{"square", {4, 4}}}, 0}};
+}
+
+/// Element `i` of unit `u`: small integers, so that sums are exact.
+template <class R>
+R value(std::size_t u, std::size_t i) {
+  return static_cast<R>(100 * u + i + 1);
+}
+
+template <class T>
+struct Fixture {
+  using R = Accumulator<T>;
+  explicit Fixture(const ParallelOptions& options, AfterForward after = AfterForward::reshard)
+      : place(GridCache::get(MPI_COMM_WORLD, options)), parameters(hand_made(), *place.shard, *place.replica, after) {}
+
+  void set_masters() {
+    for (std::size_t u = 0; u < parameters.number_of_units(); ++u) {
+      auto& unit = parameters.unit(u);
+      std::vector<R> mine(unit.layout.shard_size(), R(0));
+      for (std::size_t i = unit.owned.begin; i < unit.owned.end; ++i) mine[i - unit.owned.begin] = value<R>(u, i);
+      copy_to_device(mine, unit.master);
+    }
+  }
+
+  /// Writes factor * (rank in the group + 1) * value into the full gradient of a unit, and reduces it.
+  void reduce(std::size_t u, R factor) {
+    const View1<R> full = parameters.gradient(exec, u);
+    std::vector<R> values = to_host(full);
+    for (std::size_t i = 0; i < parameters.unit(u).layout.size(); ++i)
+      values[i] = factor * static_cast<R>(place.grid.rank_in_group() + 1) * value<R>(u, i);
+    copy_to_device(values, full);
+    parameters.reduce(exec, u);
+  }
+
+  /// This rank's shard of a unit's gradient is `factor` times its values, and zero in the padding.
+  void expect_gradient(std::size_t u, R factor) const {
+    const auto& unit = parameters.unit(u);
+    const std::vector<R> mine = to_host(unit.gradient);
+    ASSERT_EQ(mine.size(), unit.layout.shard_size());
+    for (std::size_t i = 0; i < mine.size(); ++i)
+      EXPECT_EQ(mine[i], i < unit.owned.size() ? factor * value<R>(u, unit.owned.begin + i) : R(0)) << u << ", " << i;
+  }
+
+  template <class View>
+  void expect_full(std::size_t u, const View& full) const {
+    const std::vector<R> values = to_host(full);
+    ASSERT_EQ(values.size(), parameters.unit(u).layout.padded_size());
+    for (std::size_t i = 0; i < values.size(); ++i)
+      EXPECT_EQ(values[i], i < parameters.unit(u).layout.size() ? value<R>(u, i) : R(0)) << u << ", " << i;
+  }
+
+  Exec exec;
+  GridWithCommunicators& place;
+  ShardedParameters<T> parameters;
+};
+
+/// 1 + 2 + ... + n, what the ranks' factors add up to.
+int sum_to(int n) { return n * (n + 1) / 2; }
+
+template <class T>
+class ShardedParametersTest : public ::testing::Test {};
+using Types = ::testing::Types<float, double>;
+TYPED_TEST_SUITE(ShardedParametersTest, Types);
+
+TYPED_TEST(ShardedParametersTest, GathersEveryUnitInOrder) {
+  for (const Strategy strategy : {Strategy::fsdp, Strategy::ddp}) {
+    Fixture<TypeParam> f(grid_of(strategy));
+    f.set_masters();
+    EXPECT_EQ(f.parameters.parameter_count(), 3 + 39 + 16);
+    for (std::size_t u = 0; u < 3; ++u) {
+      f.expect_full(u, f.parameters.gather(f.exec, u));
+      f.expect_full(u, f.parameters.gather(f.exec, u));  // still there
+      f.parameters.release(u);
+      f.expect_full(u, f.parameters.gather_master(f.exec, u));
+    }
+  }
+}
+
+TYPED_TEST(ShardedParametersTest, GathersWhatChanged) {
+  Fixture<TypeParam> f(grid_of(Strategy::fsdp));
+  f.parameters.gather(f.exec, 1);
+  f.set_masters();
+  f.parameters.release_after_forward(1);
+  f.expect_full(1, f.parameters.gather(f.exec, 1));
+}
+
+TYPED_TEST(ShardedParametersTest, OneBufferHoldsOneUnit) {
+  Fixture<TypeParam> f(grid_of(Strategy::fsdp));
+  f.parameters.gather(f.exec, 0);
+  if (world_ranks() > 1) {
+    EXPECT_THROW(f.parameters.gather(f.exec, 2), Error);  // unit 0 was not released
+  }
+  f.parameters.release(0);
+  f.set_masters();
+  f.expect_full(2, f.parameters.gather(f.exec, 2));
+}
+
+TYPED_TEST(ShardedParametersTest, KeptUnitsStayUntilTheyAreReleased) {
+  Fixture<TypeParam> f(grid_of(Strategy::fsdp), AfterForward::keep);
+  f.set_masters();
+  std::vector<View1<const TypeParam>> kept;
+  for (std::size_t u = 0; u < 3; ++u) {
+    kept.push_back(f.parameters.gather(f.exec, u));
+    f.parameters.release_after_forward(u);
+  }
+  const std::uint64_t sent = f.place.shard->stats().bytes_sent;
+  for (std::size_t u = 0; u < 3; ++u) {
+    f.expect_full(u, kept[u]);
+    EXPECT_EQ(f.parameters.gather(f.exec, u).data(), kept[u].data());
+  }
+  EXPECT_EQ(f.place.shard->stats().bytes_sent, sent) << "a unit that was kept was gathered again";
+}
+
+TYPED_TEST(ShardedParametersTest, SumsGradientsAndAddsReductions) {
+  Fixture<TypeParam> f(grid_of(Strategy::fsdp));
+  const int ranks = sum_to(world_ranks());
+  for (std::size_t u = 0; u < 3; ++u) f.reduce(u, 1);
+  for (std::size_t u = 0; u < 3; ++u) f.expect_gradient(u, TypeParam(ranks));
+  for (std::size_t u = 0; u < 3; ++u) f.reduce(u, 2);
+  for (std::size_t u = 0; u < 3; ++u) f.expect_gradient(u, TypeParam(3 * ranks));
+  f.parameters.clear_gradients();
+  for (std::size_t u = 0; u < 3; ++u) f.reduce(u, 5);
+  f.parameters.reduce_over_replicas(f.exec);
+  for (std::size_t u = 0; u < 3; ++u) f.expect_gradient(u, TypeParam(5 * ranks));
+}
+
+TYPED_TEST(ShardedParametersTest, SumsGradientsOverReplicas) {
+  std::vector<ParallelOptions> grids{grid_of(Strategy::ddp)};
+  for (const int s : {2, 4})
+    if (s < world_ranks() && world_ranks() % s == 0) grids.push_back(grid_of(Strategy::hsdp, s));
+  for (const auto& grid : grids) {
+    Fixture<TypeParam> f(grid);
+    for (int micro_batch = 0; micro_batch < 2; ++micro_batch)
+      for (std::size_t u = 0; u < 3; ++u) f.reduce(u, 1);
+    f.parameters.reduce_over_replicas(f.exec);
+    for (std::size_t u = 0; u < 3; ++u) f.expect_gradient(u, TypeParam(2 * sum_to(world_ranks())));
+  }
+}
+
+// Units 0 and 2 share a gradient buffer: what the larger one leaves there must not end up in the other one's padding.
+TYPED_TEST(ShardedParametersTest, GradientPaddingIsZero) {
+  Fixture<TypeParam> f(grid_of(Strategy::fsdp));
+  f.reduce(2, 1);
+  f.reduce(0, 1);
+  f.expect_gradient(0, TypeParam(sum_to(world_ranks())));
+}
+
+TYPED_TEST(ShardedParametersTest, KnowsWhichPartOfATensorIsItsOwn) {
+  Fixture<TypeParam> f(grid_of(Strategy::fsdp));
+  f.set_masters();
+  f.parameters.allocate_moments(2);
+  for (std::size_t u = 0; u < 3; ++u) {
+    auto& unit = f.parameters.unit(u);
+    EXPECT_EQ(unit.moment1.extent(0), unit.layout.shard_size());
+    EXPECT_EQ(unit.moment2.extent(0), unit.layout.shard_size());
+    std::size_t covered = 0;
+    for (std::size_t i = 0; i < unit.layout.unit().tensors.size(); ++i) {
+      const Range mine = unit.owned_of(i);
+      covered += mine.size();
+      if (mine.empty()) continue;
+      const std::vector<TypeParam> values = to_host(unit.local(unit.master, mine));
+      for (std::size_t j = 0; j < mine.size(); ++j) EXPECT_EQ(values[j], value<TypeParam>(u, mine.begin + j));
+    }
+    EXPECT_EQ(covered, unit.owned.size());
+    EXPECT_EQ(f.place.communicators.shard.sum(static_cast<std::int64_t>(covered)),
+              static_cast<std::int64_t>(unit.layout.size()));
+  }
+}
+
+}  // namespace
+}  // namespace atl
