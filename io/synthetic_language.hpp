@@ -14,7 +14,7 @@ class MemorySource;
 
 struct SyntheticOptions {
   std::int64_t topics = 8;           ///< K: tokens [0, K) announce a topic
-  std::int64_t words = 56;           ///< W: tokens [K, K + W); at least 4
+  std::int64_t words = 24;           ///< W: tokens [K, K + W); at least 4
   double end_probability = 1. / 32;  ///< e: a sentence ends after a word
   std::int64_t sentences = 128;      ///< of a document: about 128 / e + 128 tokens
   std::uint64_t seed = 1;

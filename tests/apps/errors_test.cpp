@@ -2,6 +2,8 @@
 /// Apache-2.0
 #include "tests/apps/program.hpp"
 
+#include <set>
+
 namespace atl {
 namespace {
 
@@ -26,8 +28,11 @@ class Errors : public ::testing::Test {
     const Outcome outcome = run_program(folder_, ranks, arguments, environment);
     EXPECT_EQ(outcome.code, code) << outcome.err;
     EXPECT_EQ(outcome.out, "");
-    for (const auto& part : parts) EXPECT_EQ(occurrences(outcome.err, part), 1u) << part << "\n in\n" << outcome.err;
-    EXPECT_LE(occurrences(outcome.err, "atoll: error"), 1u) << outcome.err;
+    for (const auto& part : parts) EXPECT_GE(occurrences(outcome.err, part), 1u) << part << "\n in\n" << outcome.err;
+    std::istringstream lines(outcome.err);
+    std::set<std::string> different;
+    for (std::string line; std::getline(lines, line);) EXPECT_TRUE(different.insert(line).second) << outcome.err;
+    EXPECT_EQ(occurrences(outcome.err, "atoll: error"), 1u) << outcome.err;
     for (const char* noise : {"Abort", "abort", "BAD TERMINATION", "on rank", "terminate called"})
       EXPECT_EQ(occurrences(outcome.err, noise), 0u) << outcome.err;
     EXPECT_LT(outcome.seconds, quick);
@@ -61,7 +66,7 @@ TEST_F(Errors, ShardsThatDoNotDivideTheRanks) {
 }
 TEST_F(Errors, Bf16IsNotThereYet) { expect(2, fsdp, {"train.precision=bf16"}, 2, {"train.precision = \"bf16\""}); }
 TEST_F(Errors, VocabularySmallerThanAToken) {
-  expect(2, fsdp, {"model.vocab_size=32"}, 3, {"model.vocab_size", "32"});
+  expect(2, fsdp, {"model.vocab_size=5"}, 3, {"model.vocab_size"});
   auto settings = train_on(token_file());
   settings.back() = "model.vocab_size=100";
   expect(2, fsdp, settings, 3, {"train.h5", "model.vocab_size"});
@@ -88,10 +93,6 @@ TEST_F(Errors, DataWithAFlippedByte) {
 TEST_F(Errors, TooFewSequencesForAStep) {
   expect(4, two_groups, {"data.synthetic_tokens=100"}, 3, {"has 7 sequences of 16 tokens", "takes 16"});
 }
-TEST_F(Errors, TooFewTokensForASequence) {
-  expect(2, fsdp, {"data.synthetic_tokens=1"}, 3, {"at least 2"});
-  expect(2, fsdp, {"data.synthetic_eval_tokens=1"}, 3, {"at least 2"});
-}
 TEST_F(Errors, RunFolderThatCannotBe) {
   const std::string file = folder_.write("file", "in the way");
   expect(2, fsdp, {"run.dir=" + file + "/run"}, 2, {"run.dir = \"" + file + "/run\""});
@@ -105,7 +106,7 @@ TEST_F(Errors, ModelOfAnotherSizeToStartFrom) {
   ASSERT_EQ(run_program(folder_, 1, {"train", config, "--set", "train.steps=1"}).code, 0);
   expect(2, fsdp, {"model.init_from=" + folder_ / "first/model.h5", "model.hidden_size=32"}, 3, {"first/model.h5"});
 }
-TEST_F(Errors, WrongSubcommand) { expect_command(2, {"trian"}, 2, {"trian"}); }
+TEST_F(Errors, WrongSubcommand) { expect_command(2, {"trian"}, 2, {"trian", "did you mean train?"}); }
 TEST_F(Errors, NoSubcommand) { expect_command(2, {}, 2, {"subcommand"}); }
 TEST_F(Errors, WrongOption) { expect_command(2, {"train", "run.toml", "--sett", "x=1"}, 2, {"--sett"}); }
 TEST_F(Errors, MissingModelToEvaluate) {
@@ -122,7 +123,7 @@ TEST_F(Errors, EvaluationOnATokenOfAnotherVocabulary) {
 }
 TEST_F(Errors, ThreadsThatAreNoNumber) {
   const std::string config = folder_.write("run.toml", tiny_run(folder_ / "run", fsdp));
-  expect_command(2, {"train", config}, 2, {"OMP_NUM_THREADS = \"many\""}, {"OMP_NUM_THREADS=many"});
+  expect_command(2, {"train", config}, 2, {"KOKKOS_NUM_THREADS = \"many\""}, {"KOKKOS_NUM_THREADS=many"});
 }
 
 // Every copy would train alone and write into the same folder. Only the first one tells.

@@ -38,12 +38,13 @@ TEST(Text, IsTokenizedTrainedOnAndEvaluated) {
   const Outcome other = run_program(folder, 1, {"eval", folder / "run", "--json", "--data", train});
   ASSERT_EQ(other.code, 0) << other.err;
   EXPECT_EQ(other.json().at("tokens"), counts.at("train").at("tokens").get<int>() - 1);
-  std::filesystem::copy_file(folder / "run/model.h5", folder / "alone.h5");
-  const Outcome unknown = run_program(folder, 1, {"eval", folder / "alone.h5"});
+  std::filesystem::create_directory(folder / "elsewhere");
+  std::filesystem::copy_file(folder / "run/model.h5", folder / "elsewhere/alone.h5");
+  const Outcome unknown = run_program(folder, 1, {"eval", folder / "elsewhere/alone.h5"});
   EXPECT_EQ(unknown.code, 2);
   EXPECT_NE(unknown.err.find("--data"), std::string::npos) << unknown.err;
-  const Outcome known =
-      run_program(folder, 1, {"eval", folder / "alone.h5", "--json", "--data", eval, "--sequence-length", "16"});
+  const Outcome known = run_program(
+      folder, 1, {"eval", folder / "elsewhere/alone.h5", "--json", "--data", eval, "--sequence-length", "16"});
   ASSERT_EQ(known.code, 0) << known.err;
   EXPECT_NEAR(known.json().at("perplexity"), after, 1e-6 * after);
 }

@@ -264,6 +264,8 @@ TEST_F(RunConfigTest, MalformedOverrides) {
   EXPECT_EQ(refusal_of({"train.steps=many"}),
             "--set train.steps=many: train.steps = \"many\" is a string; expected an integer");
   EXPECT_EQ(refusal_of({"train.steps="}), "--set train.steps=: train.steps = \"\" is a string; expected an integer");
+  // A line break must not smuggle a second assignment in, whose first half would pass alone.
+  EXPECT_NE(refusal_of({"train.steps=20\nx=2"}).find("is a string; expected an integer"), std::string::npos);
   EXPECT_EQ(refusal_of({"run.dir=\xff"}), "--set run.dir: the value is not UTF-8");
 }
 

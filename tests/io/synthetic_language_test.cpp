@@ -107,9 +107,9 @@ TEST(SyntheticLanguage, StationaryDistributionAndBigramsAreThoseOfTheMatrix) {
 TEST(SyntheticLanguage, SuccessorsAreFourDifferentWords) {
   const SyntheticLanguage language(SyntheticOptions{});
   for (std::int64_t k = 0; k < 8; ++k) {
-    for (std::int64_t t = 0; t < 64; ++t) {
+    for (std::int64_t t = 0; t < language.vocab_size(); ++t) {
       double sum = 0;
-      for (std::int64_t next = 8; next < 64; ++next) sum += language.successor_probability(k, t, next);
+      for (std::int64_t next = 8; next < language.vocab_size(); ++next) sum += language.successor_probability(k, t, next);
       EXPECT_EQ(sum, 1.0);
     }
   }

@@ -65,9 +65,16 @@ TEST(LrSchedule, EndsAtTheMinimum) {
   }
 }
 
+TEST(LrSchedule, WarmUpMayFillTheRun) {
+  const ScheduleOptions options{.kind = Kind::cosine, .warmup = 10, .min_lr = 1e-5};
+  EXPECT_EQ(learning_rate(options, 3e-4, 9, 10), 3e-4);
+  EXPECT_EQ(learning_rate(options, 3e-4, 10, 10), 1e-5);  // no step decays: not 0 / 0
+}
+
 TEST(LrSchedule, FractionsBecomeTheNearestWholeStep) {
-  EXPECT_EQ(schedule_phases({.warmup = 0.1}, 64).warmup, 6);    // 6.4
-  EXPECT_EQ(schedule_phases({.warmup = 0.07}, 100).warmup, 7);  // 7.000000000000001 in binary
+  EXPECT_EQ(schedule_phases({.warmup = 0.1}, 64).warmup, 6);     // 6.4
+  EXPECT_EQ(schedule_phases({.warmup = 0.07}, 100).warmup, 7);   // 7.000000000000001 in binary
+  EXPECT_EQ(schedule_phases({.warmup = 0.29}, 100).warmup, 29);  // 28.999999999999996 in binary
   EXPECT_EQ(schedule_phases({.warmup = 0.1}, 1).warmup, 0);
   EXPECT_EQ(schedule_phases({.warmup = 1}, 64).warmup, 1);
   EXPECT_EQ(schedule_phases({.kind = Kind::wsd, .warmup = 0, .decay_steps = 0}, 30).decay_begin, 27);

@@ -1,0 +1,111 @@
+/// How a batch is cut into micro-batches and spread over ranks changes nothing. SPDX-License-Identifier: Apache-2.0
+#include "model/training_step.hpp"
+
+#include "tests/model/tiny_run.hpp"
+
+namespace atl {
+namespace {
+
+/// Sequence `index`, of which only the first `targets` targets count.
+Batch with_targets(std::size_t index, std::int64_t length, std::int64_t targets) {
+  Batch batch;
+  append_sequence(index, length, Targets::all, batch);
+  std::fill(batch.targets.begin() + targets, batch.targets.end(), ignored_target);
+  return batch;
+}
+
+Batch joined(const std::vector<Batch>& parts) {
+  Batch whole;
+  for (const Batch& part : parts) {
+    whole.sequences += part.sequences;
+    whole.length = part.length;
+    whole.tokens.insert(whole.tokens.end(), part.tokens.begin(), part.tokens.end());
+    whole.targets.insert(whole.targets.end(), part.targets.begin(), part.targets.end());
+  }
+  return whole;
+}
+
+/// Two steps on every grid of the world, with `mine` for this rank; and two steps of one rank with `all` in one batch.
+void expect_equal(const std::vector<Batch>& mine, const Batch& all, TinyOptions options) {
+  options.shape.micro_batch = all.sequences;
+  options.shape.sequence_length = all.length;
+  std::vector<ParallelOptions> grids{grid_of(Strategy::fsdp), grid_of(Strategy::ddp)};
+  if (world_ranks() % 2 == 0) grids.push_back(grid_of(Strategy::hsdp, world_ranks() / 2));
+  for (const Head head : {Head::tied, Head::own}) {
+    const LlamaConfig config = tiny_config(head);
+    TinyRun<double> one(MPI_COMM_SELF, config, grid_of(Strategy::fsdp), options);
+    std::vector<StepResult> expected;
+    for (int i = 0; i < 2; ++i)
+      expected.push_back(
+          training_step<double>(one.exec, one.model, one.optimizer, one.communicators.group, {all}, 0.01));
+    for (const ParallelOptions& grid : grids) {
+      TinyRun<double> run(MPI_COMM_WORLD, config, grid, options);
+      SCOPED_TRACE(run.grid.describe());
+      for (const StepResult& reference : expected) {
+        const StepResult result =
+            training_step<double>(run.exec, run.model, run.optimizer, run.communicators.group, mine, 0.01);
+        EXPECT_EQ(result.tokens, reference.tokens);
+        EXPECT_LE(relative_difference(result.loss, reference.loss), 1e-12);
+        EXPECT_LE(relative_difference(result.gradient_norm, reference.gradient_norm), 1e-12);
+      }
+      expect_close(config, run.gradients(), one.gradients(), 1e-12, "gradient");
+      expect_close(config, run.masters(), one.masters(), 1e-12, "parameters");
+    }
+  }
+}
+
+TEST(TrainingStep, FourMicroBatchesEqualOneBatch) {
+  const std::size_t ranks = static_cast<std::size_t>(world_ranks());
+  int rank = 0;
+  MPI_Comm_rank(MPI_COMM_WORLD, &rank);
+  std::vector<Batch> mine;
+  for (std::size_t m = 0; m < 4; ++m)
+    mine.push_back(sequences({4 * static_cast<std::size_t>(rank) + m, 4 * static_cast<std::size_t>(rank) + m + 1}, 11,
+                             Targets::some));
+  const Batch all = sequences({0, 4 * ranks}, 11, Targets::some);
+  expect_equal(mine, all, with_sgd());
+  expect_equal(mine, all, TinyOptions());
+  expect_equal({joined(mine)}, all, with_sgd());
+}
+
+// A mean of the micro-batches' means would count each of the 11 as much as nine of the 101.
+TEST(TrainingStep, EveryTargetTokenCountsTheSame) {
+  int rank = 0;
+  MPI_Comm_rank(MPI_COMM_WORLD, &rank);
+  const auto micro_batches = [](int r) {
+    std::vector<Batch> two;
+    for (int m = 0; m < 2; ++m)
+      two.push_back(with_targets(static_cast<std::size_t>(2 * r + m), 103, (r + m) % 2 == 0 ? 11 : 101));
+    return two;
+  };
+  std::vector<Batch> all;
+  for (int r = 0; r < world_ranks(); ++r)
+    for (const Batch& batch : micro_batches(r)) all.push_back(batch);
+  EXPECT_EQ(all[0].target_count(), 11);
+  EXPECT_EQ(all[1].target_count(), 101);
+  expect_equal(micro_batches(rank), joined(all), with_sgd());
+}
+
+TEST(TrainingStep, AllRanksOfAGroupReportTheSameBits) {
+  TinyRun<float> run(MPI_COMM_WORLD, tiny_config(Head::tied), grid_of(Strategy::fsdp));
+  const StepResult result = run.step(1, 5);
+  const Communicator& world = run.communicators.world;
+  for (const double value : world.all_gather({result.loss})) EXPECT_EQ(value, result.loss);
+  for (const double value : world.all_gather({result.gradient_norm})) EXPECT_EQ(value, result.gradient_norm);
+  for (const double value : world.all_gather({static_cast<double>(result.tokens)}))
+    EXPECT_EQ(value, static_cast<double>(result.tokens));
+}
+
+TEST(TrainingStep, ABatchWithoutTargetsIsNoUpdate) {
+  TinyRun<float> run(MPI_COMM_WORLD, tiny_config(Head::own), grid_of(Strategy::fsdp), with_sgd());
+  const FullUnits<float> before = run.masters();
+  const StepResult result = training_step<float>(run.exec, run.model, run.optimizer, run.communicators.group,
+                                                 {run.batch({0, 0}), run.batch({0, 0})}, 0.1);
+  EXPECT_EQ(result.tokens, 0);
+  EXPECT_EQ(result.loss, 0.0);
+  EXPECT_EQ(result.gradient_norm, 0.0);
+  EXPECT_TRUE(same_bits(run.masters(), before));
+}
+
+}  // namespace
+}  // namespace atl
