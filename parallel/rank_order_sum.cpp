@@ -21,16 +21,14 @@ void sum(const T* own, const T* others, T* out, std::int64_t count, int ranks, i
       "atoll::sum_in_rank_order", Kokkos::RangePolicy<Exec, Kokkos::IndexType<std::int64_t>>(exec, 0, blocks),
       KOKKOS_LAMBDA(const std::int64_t b) {
         const std::int64_t begin = b * block;
-        const std::int64_t n = count - begin < block ? count - begin : block;
+        const std::int64_t n = block == 1 || count - begin >= block ? block : count - begin;
         T total[block];
-        for (int r = 0; r < ranks; ++r) {
+        // The first is copied, not added to zero, which would turn -0 into 0.
+        const T* const first = begin + (rank == 0 ? own : others);
+        for (std::int64_t i = 0; i < n; ++i) total[i] = first[i];
+        for (int r = 1; r < ranks; ++r) {
           const T* const x = begin + (r == rank ? own : others + (r < rank ? r : r - 1) * count);
-          // The first is copied, not added to zero, which would turn -0 into 0.
-          if (r == 0) {
-            for (std::int64_t i = 0; i < n; ++i) total[i] = x[i];
-          } else {
-            for (std::int64_t i = 0; i < n; ++i) total[i] += x[i];
-          }
+          for (std::int64_t i = 0; i < n; ++i) total[i] += x[i];
         }
         T* const to = out + begin;
         if (accumulate) {

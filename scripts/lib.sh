@@ -148,10 +148,11 @@ mpi_run() {
   mpiexec ${flags[@]+"${flags[@]}"} -n "$ranks" "$@"
 }
 
-# Configures and builds a preset. CMake and Ninja speak only when something goes wrong, apart from Ninja's progress.
+# build_preset PRESET TARGET [arguments of cmake]: configures and builds. CMake's output goes to a file unless something
+# goes wrong; Ninja's progress is shown.
 build_preset() {
-  local preset=$1 log
-  shift
+  local preset=$1 target=$2 log
+  shift 2
   log=$root/build/$preset/configure.log
   mkdir -p "$(dirname "$log")"
   if ! (cd "$root" && cmake --preset "$preset" "$@") >"$log" 2>&1; then
@@ -167,5 +168,5 @@ build_preset() {
   jobs=$(cores)
   memory=$(awk '/^MemAvailable/ { print int($2 / 1500000) }' /proc/meminfo 2>/dev/null || true)
   if [ -n "$memory" ] && [ "$memory" -ge 1 ] && [ "$memory" -lt "$jobs" ]; then jobs=$memory; fi
-  (cd "$root" && cmake --build --preset "$preset" -- -j "$jobs") || die 1 "the build of preset $preset failed"
+  (cd "$root" && cmake --build --preset "$preset" --target "$target" -- -j "$jobs") || die 1 "the build of preset $preset failed"
 }

@@ -29,11 +29,10 @@ Heard& heard() {
   return record;
 }
 
-/// Kokkos reports an empty array with the size of the header that it puts before every array. The only ones here are
-/// the buffers for gathered units where nothing is gathered.
+/// Kokkos reports an empty array with the size of the header that it puts before every array, 128 bytes. The only ones
+/// here are the buffers for gathered units where nothing is gathered.
 bool counts(const std::string& label, std::uint64_t bytes) {
-  const bool empty =
-      bytes == 0 || (label == "atoll::gathered" && bytes == sizeof(Kokkos::Impl::SharedAllocationHeader));
+  const bool empty = bytes == 0 || (label == "atoll::gathered" && bytes <= 128);
   return label.rfind("atoll::", 0) == 0 && !empty;
 }
 void on_allocation(Kokkos::Profiling::SpaceHandle, const char* label, const void*, std::uint64_t bytes) {
