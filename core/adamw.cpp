@@ -39,7 +39,7 @@ void sgd(const Exec& exec, double lr, double weight_decay, double gradient_scale
       KOKKOS_LAMBDA(const std::int64_t i) { p[i] = p[i] * keep - rate * g[i]; });
 }
 
-#define ATOLL_INSTANTIATE(T)                                                                     \
+#define ATOLL_INSTANTIATE(T)                                                                           \
   template void adamw<T>(const Exec&, const AdamwStep&, View1<const T>, View1<T>, View1<T>, View1<T>); \
   template void sgd<T>(const Exec&, double, double, double, View1<const T>, View1<T>);
 ATOLL_INSTANTIATE(float)

@@ -1,4 +1,5 @@
-/// Optimizer updates of one shard: a single pass over parameters, gradient and moments. SPDX-License-Identifier: Apache-2.0
+/// Optimizer updates of one shard: a single pass over parameters, gradient and moments. SPDX-License-Identifier:
+/// Apache-2.0
 #pragma once
 
 #include "core/array.hpp"
@@ -16,7 +17,8 @@ struct AdamwStep {
 ///   p <- p - lr / (1 - beta1^step) m / (sqrt(v) / sqrt(1 - beta2^step) + eps).
 /// All of one length; T: fp32 or fp64.
 template <class T>
-void adamw(const Exec& exec, const AdamwStep& step, View1<const T> gradient, View1<T> parameter, View1<T> m, View1<T> v);
+void adamw(const Exec& exec, const AdamwStep& step, View1<const T> gradient, View1<T> parameter, View1<T> m,
+           View1<T> v);
 
 /// p <- p (1 - lr weight_decay) - lr gradient_scale g.
 template <class T>

@@ -98,8 +98,9 @@ View1<T> to_device(const std::string& label, const std::vector<T>& from) {
 template <class T>
 std::vector<std::remove_const_t<T>> to_host(const View1<T>& from) {
   std::vector<std::remove_const_t<T>> values(from.extent(0));
-  Kokkos::deep_copy(Kokkos::View<std::remove_const_t<T>*, Kokkos::LayoutRight, Kokkos::HostSpace>(values.data(), values.size()),
-                    from);
+  Kokkos::deep_copy(
+      Kokkos::View<std::remove_const_t<T>*, Kokkos::LayoutRight, Kokkos::HostSpace>(values.data(), values.size()),
+      from);
   return values;
 }
 

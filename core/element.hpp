@@ -61,22 +61,32 @@ constexpr Element element_of() {
 
 constexpr std::size_t size_of(Element element) {
   switch (element) {
-    case Element::f64: return 8;
-    case Element::f32: return 4;
-    case Element::i32: return 4;
-    case Element::bf16: return 2;
-    case Element::u16: return 2;
+    case Element::f64:
+      return 8;
+    case Element::f32:
+      return 4;
+    case Element::i32:
+      return 4;
+    case Element::bf16:
+      return 2;
+    case Element::u16:
+      return 2;
   }
   return 0;
 }
 
 constexpr std::string_view name_of(Element element) {
   switch (element) {
-    case Element::f64: return "fp64";
-    case Element::f32: return "fp32";
-    case Element::i32: return "int32";
-    case Element::bf16: return "bf16";
-    case Element::u16: return "uint16";
+    case Element::f64:
+      return "fp64";
+    case Element::f32:
+      return "fp32";
+    case Element::i32:
+      return "int32";
+    case Element::bf16:
+      return "bf16";
+    case Element::u16:
+      return "uint16";
   }
   return "?";
 }

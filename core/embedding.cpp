@@ -29,7 +29,8 @@ void TokenIndex::assign(const std::vector<std::int32_t>& all, std::size_t vocabu
   }
   begins_host[distinct_] = static_cast<std::int32_t>(all.size());
   for (std::size_t position = 0; position < all.size(); ++position)
-    sorted[static_cast<std::size_t>(begin[static_cast<std::size_t>(all[position])]++)] = static_cast<std::int32_t>(position);
+    sorted[static_cast<std::size_t>(begin[static_cast<std::size_t>(all[position])]++)] =
+        static_cast<std::int32_t>(position);
   copy_to_device(sorted, positions);
   copy_to_device(begins_host, begins);
   copy_to_device(distinct_host, tokens);
@@ -63,8 +64,8 @@ void embedding_backward(const Exec& exec, const TokenIndex& index, View2<const T
       });
 }
 
-#define ATOLL_INSTANTIATE(T)                                                                           \
-  template void embedding<T>(const Exec&, View2<const T>, View1<const std::int32_t>, View2<T>);        \
+#define ATOLL_INSTANTIATE(T)                                                                    \
+  template void embedding<T>(const Exec&, View2<const T>, View1<const std::int32_t>, View2<T>); \
   template void embedding_backward<T>(const Exec&, const TokenIndex&, View2<const T>, View2<Accumulator<T>>);
 ATOLL_INSTANTIATE(float)
 ATOLL_INSTANTIATE(double)

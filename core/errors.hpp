@@ -1,6 +1,7 @@
 /// Kinds of error, each with the exit code of the program. SPDX-License-Identifier: Apache-2.0
 ///
-/// A message names the value, the place and the fix: "parallel.shard_size = 3 does not divide 8 ranks; nearest: 2 or 4".
+/// A message names the value, the place and the fix: "parallel.shard_size = 3 does not divide 8 ranks; nearest: 2 or
+/// 4".
 #pragma once
 
 #include <stdexcept>
@@ -39,9 +40,9 @@ class DataError : public Error {
 };
 
 /// Contract between parts of atoll, always checked: a violation is a defect of atoll, not of its input.
-#define ATOLL_REQUIRE(condition)                                                                       \
-  do {                                                                                                 \
-    if (!(condition)) ::atl::contract_violated(#condition, __FILE__, __LINE__);                      \
+#define ATOLL_REQUIRE(condition)                                                \
+  do {                                                                          \
+    if (!(condition)) ::atl::contract_violated(#condition, __FILE__, __LINE__); \
   } while (false)
 
 [[noreturn]] inline void contract_violated(const char* condition, const char* file, int line) {

@@ -11,7 +11,7 @@ namespace {
 // without being told, where a distribution's BLAS may not.
 #ifdef ATOLL_HAVE_ONEDNN
 template <class T>
-constexpr bool by_onednn = kernels_on_host && std::is_same_v<T, float>;
+constexpr bool by_onednn = kernels_on_host&& std::is_same_v<T, float>;
 #else
 template <class T>
 constexpr bool by_onednn = false;
@@ -64,7 +64,8 @@ void set_gemm_threads(int threads) {
   gemm_kokkos_kernels_threads(threads);
 }
 
-template void gemm<float>(const Exec&, Transpose, Transpose, View2<const float>, View2<const float>, float, View2<float>);
+template void gemm<float>(const Exec&, Transpose, Transpose, View2<const float>, View2<const float>, float,
+                          View2<float>);
 template void gemm<double>(const Exec&, Transpose, Transpose, View2<const double>, View2<const double>, double,
                            View2<double>);
 

@@ -1,4 +1,5 @@
-/// Matrix products by Kokkos Kernels, which calls the BLAS, cuBLAS or rocBLAS it was built with. SPDX-License-Identifier: Apache-2.0
+/// Matrix products by Kokkos Kernels, which calls the BLAS, cuBLAS or rocBLAS it was built with.
+/// SPDX-License-Identifier: Apache-2.0
 #include "core/gemm_backends.hpp"
 
 #include <KokkosBlas3_gemm.hpp>
@@ -46,8 +47,10 @@ std::string gemm_kokkos_kernels_name() {
 
 std::string gemm_kokkos_kernels_warning() {
   if (openblas_core() == "Prescott")
-    return "OpenBLAS does not know this processor and uses its Prescott kernels, several times slower than it could be; "
-           "set OPENBLAS_CORETYPE to the nearest processor it knows (Haswell, SkylakeX, Zen) or install a newer OpenBLAS";
+    return "OpenBLAS does not know this processor and uses its Prescott kernels, several times slower than it could "
+           "be; "
+           "set OPENBLAS_CORETYPE to the nearest processor it knows (Haswell, SkylakeX, Zen) or install a newer "
+           "OpenBLAS";
   return "";
 }
 

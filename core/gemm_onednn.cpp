@@ -26,13 +26,27 @@ std::string gemm_onednn_name() {
   const dnnl_version_t* version = dnnl_version();
   const char* isa = "generic";
   switch (dnnl_get_effective_cpu_isa()) {
-    case dnnl_cpu_isa_sse41: isa = "sse41"; break;
-    case dnnl_cpu_isa_avx: isa = "avx"; break;
-    case dnnl_cpu_isa_avx2: isa = "avx2"; break;
-    case dnnl_cpu_isa_avx512_core: isa = "avx512"; break;
-    case dnnl_cpu_isa_avx512_core_vnni: isa = "avx512_vnni"; break;
-    case dnnl_cpu_isa_avx512_core_bf16: isa = "avx512_bf16"; break;
-    default: isa = "newer than avx512_bf16"; break;
+    case dnnl_cpu_isa_sse41:
+      isa = "sse41";
+      break;
+    case dnnl_cpu_isa_avx:
+      isa = "avx";
+      break;
+    case dnnl_cpu_isa_avx2:
+      isa = "avx2";
+      break;
+    case dnnl_cpu_isa_avx512_core:
+      isa = "avx512";
+      break;
+    case dnnl_cpu_isa_avx512_core_vnni:
+      isa = "avx512_vnni";
+      break;
+    case dnnl_cpu_isa_avx512_core_bf16:
+      isa = "avx512_bf16";
+      break;
+    default:
+      isa = "newer than avx512_bf16";
+      break;
   }
   return "oneDNN " + std::to_string(version->major) + "." + std::to_string(version->minor) + "." +
          std::to_string(version->patch) + " (" + isa + " kernels)";

@@ -23,7 +23,8 @@ void for_each(const std::string& label, const Exec& exec, std::size_t n, const F
 
 /// f(member) for a team of `team_size` threads for each of `teams` (league_rank), with scratch memory.
 template <class F>
-void for_each_team(const std::string& label, const Exec& exec, std::size_t teams, const F& f, std::size_t scratch_bytes = 0) {
+void for_each_team(const std::string& label, const Exec& exec, std::size_t teams, const F& f,
+                   std::size_t scratch_bytes = 0) {
   if (teams == 0) return;
   ATOLL_REQUIRE(teams <= static_cast<std::size_t>(INT32_MAX));
   TeamPolicy policy(exec, static_cast<int>(teams), team_size);

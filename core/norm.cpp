@@ -67,9 +67,9 @@ double sum(const Exec& exec, View1<const T> x) {
   return blocked_sum("atoll::sum", exec, x.extent(0), Value<T>{x.data()});
 }
 
-#define ATOLL_INSTANTIATE(T)                                                                       \
-  template double sum_of_squares<T>(const Exec&, View1<const T>);                                  \
-  template double sum_of_squared_differences<T>(const Exec&, View1<const T>, View1<const T>);      \
+#define ATOLL_INSTANTIATE(T)                                                                  \
+  template double sum_of_squares<T>(const Exec&, View1<const T>);                             \
+  template double sum_of_squared_differences<T>(const Exec&, View1<const T>, View1<const T>); \
   template double sum<T>(const Exec&, View1<const T>);
 ATOLL_INSTANTIATE(float)
 ATOLL_INSTANTIATE(double)

@@ -49,8 +49,8 @@ void rms_norm_backward(const Exec& exec, View2<const T> x, View1<const T> w, Vie
           const T* const gradient = dy.data() + offset;
           T* const out = dx.data() + offset;
           const R reciprocal = r(row);
-          const R dot = team_sum<R>(member, columns,
-                                    [&](const int c) { return R(gradient[c]) * R(weight[c]) * R(in[c]); });
+          const R dot =
+              team_sum<R>(member, columns, [&](const int c) { return R(gradient[c]) * R(weight[c]) * R(in[c]); });
           const R factor = dot * reciprocal * reciprocal / R(columns);
           team_for(member, columns, [&](const int c) {
             const R g = gradient[c], v = in[c];
@@ -67,9 +67,9 @@ void rms_norm_backward(const Exec& exec, View2<const T> x, View1<const T> w, Vie
       });
 }
 
-#define ATOLL_INSTANTIATE(T)                                                                                           \
-  template void rms_norm<T>(const Exec&, View2<const T>, View1<const T>, double, View2<T>, View1<Accumulator<T>>);      \
-  template void rms_norm_backward<T>(const Exec&, View2<const T>, View1<const T>, View1<const Accumulator<T>>,          \
+#define ATOLL_INSTANTIATE(T)                                                                                       \
+  template void rms_norm<T>(const Exec&, View2<const T>, View1<const T>, double, View2<T>, View1<Accumulator<T>>); \
+  template void rms_norm_backward<T>(const Exec&, View2<const T>, View1<const T>, View1<const Accumulator<T>>,     \
                                      View2<const T>, View2<T>, View1<Accumulator<T>>, View1<Accumulator<T>>);
 ATOLL_INSTANTIATE(float)
 ATOLL_INSTANTIATE(double)

@@ -47,8 +47,8 @@ void rope(const Exec& exec, Rotation rotation, const RopeTable<T>& table, std::s
       });
 }
 
-#define ATOLL_INSTANTIATE(T)                                                             \
-  template RopeTable<T> make_rope_table<T>(const std::vector<double>&, std::size_t);     \
+#define ATOLL_INSTANTIATE(T)                                                         \
+  template RopeTable<T> make_rope_table<T>(const std::vector<double>&, std::size_t); \
   template void rope<T>(const Exec&, Rotation, const RopeTable<T>&, std::size_t, View2<T>);
 ATOLL_INSTANTIATE(float)
 ATOLL_INSTANTIATE(double)

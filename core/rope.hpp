@@ -1,4 +1,5 @@
-/// Rotary position embedding (arXiv:2104.09864), half-split as in Hugging Face's Llama. SPDX-License-Identifier: Apache-2.0
+/// Rotary position embedding (arXiv:2104.09864), half-split as in Hugging Face's Llama. SPDX-License-Identifier:
+/// Apache-2.0
 #pragma once
 
 #include "core/array.hpp"
@@ -19,8 +20,9 @@ RopeTable<T> make_rope_table(const std::vector<double>& frequencies, std::size_t
 
 enum class Rotation { forward, inverse };
 
-/// Rotates, in place, the first `heads` heads of every row of x (N, >= heads D): element pairs (d, d + D/2) of a head by
-/// the angle of the row's position (row mod T). The inverse rotation is the backward pass, and undoes the forward one.
+/// Rotates, in place, the first `heads` heads of every row of x (N, >= heads D): element pairs (d, d + D/2) of a head
+/// by the angle of the row's position (row mod T). The inverse rotation is the backward pass, and undoes the forward
+/// one.
 template <class T>
 void rope(const Exec& exec, Rotation rotation, const RopeTable<T>& table, std::size_t heads, View2<T> x);
 

@@ -53,7 +53,7 @@ void add(const Exec& exec, View2<const T> x, View2<T> y) {
       KOKKOS_LAMBDA(const std::int64_t i) { to[i] = T(Accumulator<T>(to[i]) + Accumulator<T>(from[i])); });
 }
 
-#define ATOLL_INSTANTIATE(T)                                             \
+#define ATOLL_INSTANTIATE(T)                                               \
   template void swiglu<T>(const Exec&, View2<const T>, View2<T>);          \
   template void swiglu_backward<T>(const Exec&, View2<const T>, View2<T>); \
   template void add<T>(const Exec&, View2<const T>, View2<T>);

@@ -1,4 +1,5 @@
-/// Products of small matrices in scratch memory, kept in registers: the inner loops of attention. SPDX-License-Identifier: Apache-2.0
+/// Products of small matrices in scratch memory, kept in registers: the inner loops of attention.
+/// SPDX-License-Identifier: Apache-2.0
 #pragma once
 
 #include "core/launch.hpp"

@@ -23,7 +23,8 @@ struct DataSets {
 };
 
 /// One source: a token file, or the built-in language, of `tokens` tokens from `first_document` on. Every id is checked
-/// against the vocabulary, and a file's checksum verified, by rank 0. Collective over the world; throws CollectiveError.
+/// against the vocabulary, and a file's checksum verified, by rank 0. Collective over the world; throws
+/// CollectiveError.
 std::shared_ptr<const TokenSource> open_source(const std::string& name, const RunConfig& config,
                                                std::int64_t vocab_size, bool for_training, const Communicator& world);
 

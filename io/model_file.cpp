@@ -33,11 +33,12 @@ void write_tensor(Hdf5File& file, const TensorSpec& tensor, const View1<E>& valu
 ModelInfo read_model_info(const std::string& path) {
   const Hdf5File file = Hdf5File::open(path);
   if (!file.has_attribute("format") || file.string_attribute("format") != format_name)
-    throw DataError(fmt::format("{}: not a model file (no attribute format = \"{}\"); atoll train writes one as model.h5",
-                                path, format_name));
+    throw DataError(fmt::format(
+        "{}: not a model file (no attribute format = \"{}\"); atoll train writes one as model.h5", path, format_name));
   if (const auto version = file.integer_attribute("version"); version != format_version)
-    throw DataError(fmt::format("{}: model file of version {}, this program reads version {}; use the atoll that wrote it",
-                                path, version, format_version));
+    throw DataError(
+        fmt::format("{}: model file of version {}, this program reads version {}; use the atoll that wrote it", path,
+                    version, format_version));
   return {parse_hugging_face_config(file.string_attribute("config"), path), file.integer_attribute("step"),
           file.integer_attribute("tokens")};
 }
@@ -112,9 +113,9 @@ void load_model(const std::string& path, ShardedParameters<T>& parameters) {
   }
 }
 
-#define ATOLL_INSTANTIATE(T)                                                                                        \
-  template void save_model<T>(const Exec&, const std::string&, const ModelInfo&, ShardedParameters<T>&,             \
-                              const ProcessGrid&, const Communicators&);                                            \
+#define ATOLL_INSTANTIATE(T)                                                                            \
+  template void save_model<T>(const Exec&, const std::string&, const ModelInfo&, ShardedParameters<T>&, \
+                              const ProcessGrid&, const Communicators&);                                \
   template void load_model<T>(const std::string&, ShardedParameters<T>&);
 ATOLL_INSTANTIATE(float)
 ATOLL_INSTANTIATE(double)

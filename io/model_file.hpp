@@ -1,7 +1,8 @@
 /// The averaged model in one HDF5 file, with Hugging Face names and full shapes. SPDX-License-Identifier: Apache-2.0
 ///
-/// Data sets "model.embed_tokens.weight" (V, C) and so on, in the precision of the master weights (fp32, or fp64). Attributes:
-/// format = "atoll-model", version = 1, config (a Hugging Face config.json as text), step, tokens (of all groups).
+/// Data sets "model.embed_tokens.weight" (V, C) and so on, in the precision of the master weights (fp32, or fp64).
+/// Attributes: format = "atoll-model", version = 1, config (a Hugging Face config.json as text), step, tokens (of all
+/// groups).
 #pragma once
 
 #include "model/llama_config.hpp"

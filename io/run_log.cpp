@@ -13,7 +13,8 @@ namespace atl {
 void start_logging(int rank, const std::string& level) {
   const auto parsed = spdlog::level::from_str(level);
   if (parsed == spdlog::level::off && level != "off")
-    throw ConfigError(fmt::format("log.level = \"{}\" is unknown; one of trace, debug, info, warning, error, off", level));
+    throw ConfigError(
+        fmt::format("log.level = \"{}\" is unknown; one of trace, debug, info, warning, error, off", level));
   auto logger = std::make_shared<spdlog::logger>("atoll", std::make_shared<spdlog::sinks::stderr_color_sink_st>());
   logger->set_pattern(rank == 0 ? "%^%L%$ %H:%M:%S  %v" : fmt::format("%^%L%$ %H:%M:%S  [rank {}] %v", rank));
   logger->set_level(rank == 0 ? parsed : spdlog::level::err);
@@ -74,8 +75,9 @@ void RunLog::step(std::int64_t step, std::int64_t round, const StepResult& resul
   if (progress_)
     progress_->update(step, progress_text(record));
   else if (step % options_.every == 0 || step == options_.steps || step == 1)
-    spdlog::info("step {}/{}  {}  time left {}", step, options_.steps, progress_text(record),
-                 human_duration(training_seconds_ / static_cast<double>(step) * static_cast<double>(options_.steps - step)));
+    spdlog::info(
+        "step {}/{}  {}  time left {}", step, options_.steps, progress_text(record),
+        human_duration(training_seconds_ / static_cast<double>(step) * static_cast<double>(options_.steps - step)));
 }
 
 std::string RunLog::progress_text(const StepRecord& record) const {
@@ -103,8 +105,12 @@ void RunLog::flush(const Federation<T>& federation) {
 
 void RunLog::round(const RoundReport& report, std::int64_t step) {
   if (!metrics_) return;
-  metrics_->write(RoundRecord{report.round, step, {report.tokens.begin(), report.tokens.end()},
-                              static_cast<std::int64_t>(report.bytes), report.seconds, report.drift});
+  metrics_->write(RoundRecord{report.round,
+                              step,
+                              {report.tokens.begin(), report.tokens.end()},
+                              static_cast<std::int64_t>(report.bytes),
+                              report.seconds,
+                              report.drift});
 }
 
 void RunLog::eval(std::int64_t step, const Evaluation& evaluation) {

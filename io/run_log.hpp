@@ -1,10 +1,10 @@
 /// What a training run tells: metrics.jsonl, log lines, a progress bar. SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include "core/timer.hpp"
 #include "io/data_sets.hpp"
 #include "io/metrics.hpp"
 #include "io/progress.hpp"
-#include "core/timer.hpp"
 #include "model/evaluate.hpp"
 #include "model/training_step.hpp"
 #include "parallel/collectives.hpp"
@@ -27,7 +27,7 @@ void start_logging(int rank, const std::string& level);
 class RunLog {
  public:
   struct Options {
-    std::string folder;       ///< metrics.jsonl goes there
+    std::string folder;  ///< metrics.jsonl goes there
     std::int64_t steps = 0;
     std::int64_t every = 10;  ///< steps between log lines where stderr is not a terminal
     int rank = 0;

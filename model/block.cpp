@@ -66,7 +66,8 @@ void block_forward(const Exec& exec, const BlockContext<T>& context, const Block
 
   rms_norm<T>(exec, x, weights.attention_norm, eps, normed, saved.attention_reciprocal);
   gemm<T>(exec, plain, transposed, normed, weights.qkv, 0, qkv);
-  rope<T>(exec, Rotation::forward, context.rope, context.attention.query_heads + context.attention.key_value_heads, qkv);
+  rope<T>(exec, Rotation::forward, context.rope, context.attention.query_heads + context.attention.key_value_heads,
+          qkv);
   attention<T>(exec, context.attention, qkv, attended, saved.lse);
   Kokkos::deep_copy(exec, middle, x);
   gemm<T>(exec, plain, transposed, attended, weights.o, 1, middle);
@@ -103,7 +104,8 @@ void block_backward(const Exec& exec, const BlockContext<T>& context, const Bloc
   gemm<T>(exec, plain, plain, dx, weights.o, 0, dattended);
   gemm<T>(exec, transposed, plain, dx, attended, 0, gradients.o);
   attention_backward<T>(exec, context.attention, qkv, attended, dattended, saved.lse, dqkv, workspace.delta);
-  rope<T>(exec, Rotation::inverse, context.rope, context.attention.query_heads + context.attention.key_value_heads, dqkv);
+  rope<T>(exec, Rotation::inverse, context.rope, context.attention.query_heads + context.attention.key_value_heads,
+          dqkv);
   gemm<T>(exec, plain, plain, dqkv, weights.qkv, 0, dnormed);
   gemm<T>(exec, transposed, plain, dqkv, normed, 0, gradients.qkv);
   rms_norm_backward<T>(exec, x, weights.attention_norm, saved.attention_reciprocal, dnormed, dx,

@@ -14,16 +14,16 @@ struct BlockActivations {
   BlockActivations() = default;
   BlockActivations(const LlamaConfig& config, std::size_t rows);
 
-  View2<T> attention_input;         ///< (N, C) norm(x)
-  View1<R> attention_reciprocal;    ///< (N) of the norm
-  View2<T> qkv;                     ///< (N, (H + 2 K) D) rotated
-  View2<T> attended;                ///< (N, H D)
-  View1<R> lse;                     ///< (N H)
-  View2<T> middle;                  ///< (N, C) residual stream between attention and mlp
-  View2<T> mlp_input;               ///< (N, C)
-  View1<R> mlp_reciprocal;          ///< (N)
-  View2<T> gate_up;                 ///< (N, 2 F); backward overwrites it
-  View2<T> activated;               ///< (N, F)
+  View2<T> attention_input;       ///< (N, C) norm(x)
+  View1<R> attention_reciprocal;  ///< (N) of the norm
+  View2<T> qkv;                   ///< (N, (H + 2 K) D) rotated
+  View2<T> attended;              ///< (N, H D)
+  View1<R> lse;                   ///< (N H)
+  View2<T> middle;                ///< (N, C) residual stream between attention and mlp
+  View2<T> mlp_input;             ///< (N, C)
+  View1<R> mlp_reciprocal;        ///< (N)
+  View2<T> gate_up;               ///< (N, 2 F); backward overwrites it
+  View2<T> activated;             ///< (N, F)
 };
 
 /// Buffers that all blocks' backward passes share.
@@ -32,11 +32,11 @@ struct BlockWorkspace {
   using R = Accumulator<T>;
   BlockWorkspace(const LlamaConfig& config, std::size_t rows);
 
-  View2<T> dnormed;      ///< (N, C)
-  View2<T> dattended;    ///< (N, H D)
-  View2<T> dqkv;         ///< (N, (H + 2 K) D)
-  View2<T> dactivated;   ///< (N, F)
-  View1<R> delta;        ///< (N H)
+  View2<T> dnormed;     ///< (N, C)
+  View2<T> dattended;   ///< (N, H D)
+  View2<T> dqkv;        ///< (N, (H + 2 K) D)
+  View2<T> dactivated;  ///< (N, F)
+  View1<R> delta;       ///< (N H)
   View1<R> norm_partial;
 };
 

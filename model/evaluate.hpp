@@ -15,8 +15,8 @@ struct Evaluation {
   double perplexity() const { return std::exp(loss); }
 };
 
-/// Runs `batches` micro-batches on every rank; batch_at(i) makes this rank's i-th (with ignored targets only where it has
-/// none left). Collective over the world.
+/// Runs `batches` micro-batches on every rank; batch_at(i) makes this rank's i-th (with ignored targets only where it
+/// has none left). Collective over the world.
 template <class T>
 Evaluation evaluate(const Exec& exec, Llama<T>& model, const Communicator& world, std::int64_t batches,
                     const std::function<Batch(std::int64_t)>& batch_at);

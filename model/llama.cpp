@@ -26,7 +26,8 @@ Llama<T>::Llama(const LlamaConfig& config, const LlamaShape& shape, ShardedParam
   context_.config = config;
   context_.attention = {static_cast<std::size_t>(shape.micro_batch), static_cast<std::size_t>(shape.sequence_length),
                         static_cast<std::size_t>(config.num_attention_heads),
-                        static_cast<std::size_t>(config.num_key_value_heads), static_cast<std::size_t>(config.head_dim)};
+                        static_cast<std::size_t>(config.num_key_value_heads),
+                        static_cast<std::size_t>(config.head_dim)};
   context_.rope = make_rope_table<T>(rope_frequencies(config), static_cast<std::size_t>(shape.sequence_length));
   tokens_ = allocate<std::int32_t>("atoll::tokens", rows);
   targets_ = allocate<std::int32_t>("atoll::targets", rows);
@@ -53,7 +54,8 @@ void Llama<T>::load(const Batch& batch) {
 template <class T>
 View2<T> Llama<T>::forward_blocks(const Exec& exec, const Batch& batch, Keep keep) {
   load(batch);
-  const auto vocabulary = static_cast<std::size_t>(config_.vocab_size), c = static_cast<std::size_t>(config_.hidden_size);
+  const auto vocabulary = static_cast<std::size_t>(config_.vocab_size),
+             c = static_cast<std::size_t>(config_.hidden_size);
   const View1<const T> table = parameters_.gather(exec, embedding_unit());
   embedding<T>(exec, matrix(table, 0, vocabulary, c), part(tokens_, 0, context_.rows()), stream(0));
   parameters_.release(embedding_unit());
@@ -96,9 +98,9 @@ double Llama<T>::forward_backward(const Exec& exec, const Batch& batch, double s
 
   const std::size_t head = head_unit(config_);
   const View1<R> head_gradient = parameters_.gradient(exec, head);
-  const double loss = loss_.forward_backward(exec, head_tensors(config_, parameters_.gather(exec, head)), last,
-                                             part(targets_, 0, context_.rows()), scale, gradient,
-                                             head_tensors(config_, head_gradient));
+  const double loss =
+      loss_.forward_backward(exec, head_tensors(config_, parameters_.gather(exec, head)), last,
+                             part(targets_, 0, context_.rows()), scale, gradient, head_tensors(config_, head_gradient));
   parameters_.release(head);
   if (!config_.tie_word_embeddings) parameters_.reduce(exec, head);
 
@@ -114,7 +116,8 @@ double Llama<T>::forward_backward(const Exec& exec, const Batch& batch, double s
   }
 
   // A tied table already holds the head's gradient; otherwise it starts at zero. Its weights are not needed.
-  const auto vocabulary = static_cast<std::size_t>(config_.vocab_size), c = static_cast<std::size_t>(config_.hidden_size);
+  const auto vocabulary = static_cast<std::size_t>(config_.vocab_size),
+             c = static_cast<std::size_t>(config_.hidden_size);
   const View1<R> table_gradient = parameters_.gradient(exec, embedding_unit());
   if (!config_.tie_word_embeddings) fill(exec, table_gradient, R(0));
   token_index_.assign(batch.tokens, vocabulary);

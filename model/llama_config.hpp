@@ -21,8 +21,8 @@ struct RopeScaling {
 
 /// Names are those of Hugging Face's LlamaConfig.
 struct LlamaConfig {
-  std::int64_t hidden_size = 0;          ///< C
-  std::int64_t intermediate_size = 0;    ///< F
+  std::int64_t hidden_size = 0;        ///< C
+  std::int64_t intermediate_size = 0;  ///< F
   std::int64_t num_hidden_layers = 0;
   std::int64_t num_attention_heads = 0;  ///< H
   std::int64_t num_key_value_heads = 0;  ///< K, divides H
@@ -45,7 +45,8 @@ LlamaConfig llama_preset(std::string_view name);
 std::vector<std::string_view> llama_preset_names();
 
 /// Reads a Hugging Face config.json. ConfigError names the key of what is not the same mathematics
-/// (model_type, hidden_act, attention_bias, mlp_bias, other rope types), of what is missing and of what has a wrong type.
+/// (model_type, hidden_act, attention_bias, mlp_bias, other rope types), of what is missing and of what has a wrong
+/// type.
 LlamaConfig read_hugging_face_config(const std::string& path);
 
 /// The same as JSON text, as Hugging Face would write it; and back (used for model files).

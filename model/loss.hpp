@@ -1,4 +1,5 @@
-/// Final norm, head and cross-entropy in chunks of tokens: all logits never exist at once. SPDX-License-Identifier: Apache-2.0
+/// Final norm, head and cross-entropy in chunks of tokens: all logits never exist at once. SPDX-License-Identifier:
+/// Apache-2.0
 #pragma once
 
 #include "core/array.hpp"
@@ -21,7 +22,8 @@ class Loss {
 
   /// The same, and the gradient of scale times that sum: overwrites dx (N, C) and `gradients`.
   double forward_backward(const Exec& exec, const HeadTensors<const T>& head, View2<const T> x,
-                          View1<const std::int32_t> targets, double scale, View2<T> dx, const HeadTensors<R>& gradients);
+                          View1<const std::int32_t> targets, double scale, View2<T> dx,
+                          const HeadTensors<R>& gradients);
 
   /// Logits (N, V) of every position, for tests and generation.
   View2<T> logits(const Exec& exec, const HeadTensors<const T>& head, View2<const T> x);

@@ -24,9 +24,10 @@ double Optimizer<T>::step(const Exec& exec, double lr) {
     squares += sum_of_squares(exec, as_const(parameters_.unit(u).gradient));
   const double norm = std::sqrt(shard_.sum(squares));
   if (!std::isfinite(norm))
-    throw Error(fmt::format("the gradient of optimizer step {} is not finite (norm {}): lower optimizer.lr, or set "
-                            "optimizer.clip_norm",
-                            steps_ + 1, norm));
+    throw Error(
+        fmt::format("the gradient of optimizer step {} is not finite (norm {}): lower optimizer.lr, or set "
+                    "optimizer.clip_norm",
+                    steps_ + 1, norm));
   const double scale = options_.clip_norm > 0 && norm > options_.clip_norm ? options_.clip_norm / norm : 1.0;
 
   ++steps_;

@@ -1,4 +1,5 @@
-/// Clipping by the exact norm of the whole model, then AdamW or SGD on this rank's shards. SPDX-License-Identifier: Apache-2.0
+/// Clipping by the exact norm of the whole model, then AdamW or SGD on this rank's shards. SPDX-License-Identifier:
+/// Apache-2.0
 #pragma once
 
 #include "model/options.hpp"
@@ -13,10 +14,10 @@ class Optimizer {
   /// Allocates the moments it needs. `shard` joins the ranks of the replica; both must outlive this.
   Optimizer(const OptimizerOptions& options, ShardedParameters<T>& parameters, const Communicator& shard);
 
-  /// One update from the shards' gradients; returns the global L2 norm of the gradient before clipping: the shards' fp64
-  /// sums of squares are added in rank order, so every replica has the same bits. A gradient longer than clip_norm is
-  /// scaled to that length exactly. Throws Error if the norm is not finite; parameters are untouched then. Collective
-  /// over the replica.
+  /// One update from the shards' gradients; returns the global L2 norm of the gradient before clipping: the shards'
+  /// fp64 sums of squares are added in rank order, so every replica has the same bits. A gradient longer than clip_norm
+  /// is scaled to that length exactly. Throws Error if the norm is not finite; parameters are untouched then.
+  /// Collective over the replica.
   double step(const Exec& exec, double lr);
 
   std::int64_t steps() const { return steps_; }

@@ -11,8 +11,9 @@ enum class Precision { fp32, bf16, fp64 };
 enum class Recompute { none, block };
 
 struct TrainOptions {
-  std::int64_t steps = 0;        ///< optimizer steps of each group
-  std::int64_t batch = 0;        ///< sequences of a group per optimizer step; 0: micro_batch x accumulate x ranks of the group
+  std::int64_t steps = 0;  ///< optimizer steps of each group
+  std::int64_t batch =
+      0;  ///< sequences of a group per optimizer step; 0: micro_batch x accumulate x ranks of the group
   std::int64_t micro_batch = 0;  ///< sequences a rank holds at once; 0: all of its share of `batch`
   std::int64_t accumulate = 0;   ///< micro-batches per optimizer step; 0: follows from batch and micro_batch
   Precision precision = Precision::fp32;
@@ -33,9 +34,10 @@ struct OptimizerOptions {
 struct ScheduleOptions {
   enum class Kind { cosine, linear, constant, wsd };
   Kind kind = Kind::cosine;
-  double warmup = 0.1;    ///< steps where >= 1, else a fraction of all steps
+  double warmup = 0.1;  ///< steps where >= 1, else a fraction of all steps
   double min_lr = 0.0;
-  double decay_steps = 0;  ///< wsd: last steps that decay (fraction of all where < 1; 0: a tenth); cosine, linear: 0 = to the end
+  double decay_steps =
+      0;  ///< wsd: last steps that decay (fraction of all where < 1; 0: a tenth); cosine, linear: 0 = to the end
 };
 
 }  // namespace atl

@@ -1,4 +1,5 @@
-/// Llama's parameters: Hugging Face names, shapes, and the units they are gathered in. SPDX-License-Identifier: Apache-2.0
+/// Llama's parameters: Hugging Face names, shapes, and the units they are gathered in. SPDX-License-Identifier:
+/// Apache-2.0
 #pragma once
 
 #include "core/array.hpp"
@@ -9,8 +10,8 @@
 
 namespace atl {
 
-/// Unit 0: the embedding (and, with a tied head, the final norm); then a unit a block; last, untied: final norm and head.
-/// With a tied head the embedding is gathered again for the head, and there is no head unit.
+/// Unit 0: the embedding (and, with a tied head, the final norm); then a unit a block; last, untied: final norm and
+/// head. With a tied head the embedding is gathered again for the head, and there is no head unit.
 std::vector<UnitSpec> llama_units(const LlamaConfig& config);
 
 inline std::size_t embedding_unit() { return 0; }

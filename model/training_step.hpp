@@ -16,9 +16,9 @@ struct StepResult {
   std::int64_t tokens = 0;   ///< target tokens of the group
 };
 
-/// The gradient is that of the mean loss over all target tokens of the group's batch, however they are spread over ranks
-/// and micro-batches: every micro-batch is scaled by the same 1 / tokens. `micro_batches`: this rank's, equally many on
-/// every rank of the group. Collective over the group.
+/// The gradient is that of the mean loss over all target tokens of the group's batch, however they are spread over
+/// ranks and micro-batches: every micro-batch is scaled by the same 1 / tokens. `micro_batches`: this rank's, equally
+/// many on every rank of the group. Collective over the group.
 template <class T>
 StepResult training_step(const Exec& exec, Llama<T>& model, Optimizer<T>& optimizer, const Communicator& group,
                          const std::vector<Batch>& micro_batches, double lr);

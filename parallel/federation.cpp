@@ -36,9 +36,10 @@ std::vector<double> Federation<T>::gather_tokens(const Exec& exec, const Sharded
   std::vector<double> tokens;
   for (std::size_t g = 0; g < all.size() / 2; ++g) {
     if (all[2 * g + 1] > 0)
-      throw CollectiveError(fmt::format("the model of federation group {} is not finite at the end of round {} ({:.0f} of its {} "
-                              "ranks hold NaN or infinity): lower optimizer.lr, or set optimizer.clip_norm",
-                              g, round_ + 1, all[2 * g + 1], grid_.groups()[g].ranks()));
+      throw CollectiveError(
+          fmt::format("the model of federation group {} is not finite at the end of round {} ({:.0f} of its {} "
+                      "ranks hold NaN or infinity): lower optimizer.lr, or set optimizer.clip_norm",
+                      g, round_ + 1, all[2 * g + 1], grid_.groups()[g].ranks()));
     tokens.push_back(all[2 * g]);
   }
   return tokens;
@@ -64,8 +65,7 @@ double Federation<T>::average(const Exec& exec, ShardedUnit<T>& unit, double wei
   const View1<R> mean = part(slice_, 0, mine.size());
   const R factor = static_cast<R>(weight);
   for_each(
-      "atoll::weigh_parameters", exec, mine.size(),
-      KOKKOS_LAMBDA(const std::int64_t i) { mean(i) = factor * own(i); });
+      "atoll::weigh_parameters", exec, mine.size(), KOKKOS_LAMBDA(const std::int64_t i) { mean(i) = factor * own(i); });
   federation_.all_reduce(mean.data(), mine.size(), element_of<R>(), exec).wait();
   const double drift = sum_of_squared_differences(exec, as_const(own), as_const(mean));
   Kokkos::deep_copy(exec, own, mean);

@@ -1,8 +1,9 @@
 /// Averaging of the groups' models every H optimizer steps. SPDX-License-Identifier: Apache-2.0
 ///
-/// arXiv:2609.20359; federated averaging after arXiv:1602.05629, with the groups' target tokens as weights. Every rank owns
-/// a slice of its shard (one of R, where the group has R replicas), averages it with the ranks that own the same slice in
-/// the other groups, and the replicas then gather the slices: each rank sends P / (S R) parameters across groups.
+/// arXiv:2609.20359; federated averaging after arXiv:1602.05629, with the groups' target tokens as weights. Every rank
+/// owns a slice of its shard (one of R, where the group has R replicas), averages it with the ranks that own the same
+/// slice in the other groups, and the replicas then gather the slices: each rank sends P / (S R) parameters across
+/// groups.
 #pragma once
 
 #include "parallel/communicator.hpp"
@@ -25,10 +26,10 @@ struct WorldMean {
 
 /// What one aggregation did; the same on all ranks.
 struct RoundReport {
-  std::int64_t round = 0;       ///< 1 for the first
-  std::vector<double> tokens;   ///< target tokens of each group in the round
-  std::vector<double> drift;    ///< L2 distance of each group's model from the average
-  std::uint64_t bytes = 0;      ///< sent by this rank
+  std::int64_t round = 0;      ///< 1 for the first
+  std::vector<double> tokens;  ///< target tokens of each group in the round
+  std::vector<double> drift;   ///< L2 distance of each group's model from the average
+  std::uint64_t bytes = 0;     ///< sent by this rank
   double seconds = 0;
 };
 
@@ -37,7 +38,8 @@ class Federation {
  public:
   using R = Accumulator<T>;
 
-  /// `federation` and `replica` are the collectives on the communicators of the same name. Everything must outlive this.
+  /// `federation` and `replica` are the collectives on the communicators of the same name. Everything must outlive
+  /// this.
   Federation(const FederationOptions& options, std::int64_t steps, const ProcessGrid& grid,
              const Communicators& communicators, Collectives& federation, Collectives& replica);
 
@@ -70,8 +72,8 @@ class Federation {
   Collectives& federation_;
   Collectives& replica_;
   double tokens_ = 0;
-  View1<R> slice_;  ///< workspace: the largest slice
-  View1<R> slices_; ///< workspace: the slices of all replicas, where there are several
+  View1<R> slice_;   ///< workspace: the largest slice
+  View1<R> slices_;  ///< workspace: the slices of all replicas, where there are several
 };
 
 /// While it lives the parameters are the weighted mean of the groups' models, for an evaluation inside a round; the

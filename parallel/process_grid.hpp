@@ -16,9 +16,9 @@ std::string_view name_of(Strategy strategy);  ///< as in the run configuration: 
 /// The table [parallel] of the run configuration. 0 and an empty list mean "not given".
 struct ParallelOptions {
   Strategy strategy = Strategy::fsdp;
-  int shard_size = 0;            ///< S: ranks of one replica
-  int group_size = 0;            ///< ranks of one federation group
-  int groups = 0;                ///< G: number of federation groups
+  int shard_size = 0;  ///< S: ranks of one replica
+  int group_size = 0;  ///< ranks of one federation group
+  int groups = 0;      ///< G: number of federation groups
   bool reshard_after_forward = true;
 };
 

@@ -51,11 +51,13 @@ class ShardLayout {
  public:
   ShardLayout(UnitSpec unit, int shards);
   const UnitSpec& unit() const { return unit_; }
-  std::size_t size() const { return size_; }                ///< unpadded
-  std::size_t shard_size() const { return shard_size_; }    ///< ceil(size / S), also of the last shard (padded)
+  std::size_t size() const { return size_; }              ///< unpadded
+  std::size_t shard_size() const { return shard_size_; }  ///< ceil(size / S), also of the last shard (padded)
   std::size_t padded_size() const { return shard_size_ * static_cast<std::size_t>(shards_); }
   int shards() const { return shards_; }
-  Range owned(int shard) const { return equal_part(size_, static_cast<std::size_t>(shards_), static_cast<std::size_t>(shard)); }
+  Range owned(int shard) const {
+    return equal_part(size_, static_cast<std::size_t>(shards_), static_cast<std::size_t>(shard));
+  }
   Range tensor(std::size_t index) const { return tensors_[index]; }  ///< flat range of the unit's index-th tensor
 
  private:

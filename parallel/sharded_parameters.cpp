@@ -56,7 +56,8 @@ View1<const T> ShardedParameters<T>::gather(const Exec& exec, std::size_t index)
   } else {
     T* const mine = full.data() + n * static_cast<std::size_t>(shard_.rank());
     const R* const from = unit.master.data();
-    for_each("atoll::cast_parameters", exec, n, KOKKOS_LAMBDA(const std::int64_t i) { mine[i] = T(from[i]); });
+    for_each(
+        "atoll::cast_parameters", exec, n, KOKKOS_LAMBDA(const std::int64_t i) { mine[i] = T(from[i]); });
     shard_.all_gather(mine, full.data(), n, element_of<T>(), exec).wait();
   }
   buffer.unit = index;

@@ -19,16 +19,18 @@ template <class T>
 struct ShardedUnit {
   using R = Accumulator<T>;
   ShardLayout layout;
-  Range owned;                  ///< unpadded flat range of the unit that this rank owns
-  View1<R> master;              ///< parameters
-  View1<R> gradient;            ///< mean gradient of the group once reduced
-  View1<R> moment1, moment2;    ///< of the optimizer; empty where it has none
-  bool has_gradient = false;    ///< false: the next reduction overwrites `gradient`
+  Range owned;                ///< unpadded flat range of the unit that this rank owns
+  View1<R> master;            ///< parameters
+  View1<R> gradient;          ///< mean gradient of the group once reduced
+  View1<R> moment1, moment2;  ///< of the optimizer; empty where it has none
+  bool has_gradient = false;  ///< false: the next reduction overwrites `gradient`
 
   /// The part of the unit's `index`-th tensor that this rank owns, as a flat range of the unit.
   Range owned_of(std::size_t index) const { return intersect(owned, layout.tensor(index)); }
   /// A flat range of the unit, inside `owned`, of one of the views above.
-  View1<R> local(const View1<R>& view, Range range) const { return part(view, range.begin - owned.begin, range.size()); }
+  View1<R> local(const View1<R>& view, Range range) const {
+    return part(view, range.begin - owned.begin, range.size());
+  }
 };
 
 /// What stays gathered after the forward pass: nothing (ZeRO-3), or every unit until backward is through (ZeRO-2).

@@ -109,7 +109,8 @@ TEST(SyntheticLanguage, SuccessorsAreFourDifferentWords) {
   for (std::int64_t k = 0; k < 8; ++k) {
     for (std::int64_t t = 0; t < language.vocab_size(); ++t) {
       double sum = 0;
-      for (std::int64_t next = 8; next < language.vocab_size(); ++next) sum += language.successor_probability(k, t, next);
+      for (std::int64_t next = 8; next < language.vocab_size(); ++next)
+        sum += language.successor_probability(k, t, next);
       EXPECT_EQ(sum, 1.0);
     }
   }

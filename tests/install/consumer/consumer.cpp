@@ -15,8 +15,7 @@ int main(int argc, char** argv) {
   // Code of the user's own on atoll's execution space.
   double sum = 0.0;
   Kokkos::parallel_reduce(
-      "consumer::sum", Kokkos::RangePolicy<atl::Exec>(0, 10),
-      KOKKOS_LAMBDA(const int i, double& s) { s += i; }, sum);
+      "consumer::sum", Kokkos::RangePolicy<atl::Exec>(0, 10), KOKKOS_LAMBDA(const int i, double& s) { s += i; }, sum);
   if (sum != 45.0) return 1;
 
   const auto parameters = atl::parameter_count(atl::llama_preset("8b"));
