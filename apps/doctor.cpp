@@ -181,7 +181,7 @@ void print(const Runtime& runtime, const Findings& found) {
   line("atoll", fmt::format("{}{}", version(), git_revision().empty() ? "" : ", git " + git_revision()));
   line("compiler", compiler());
   line("Kokkos",
-       fmt::format("{} on {} ({} at once)", known["kokkos"].get<std::string>(), Exec::name(), Exec().concurrency()));
+       fmt::format("{} on {}, concurrency {}", known["kokkos"].get<std::string>(), Exec::name(), Exec().concurrency()));
   line("MPI", fmt::format("{}, {}", runtime.mpi_version(), runtime.thread_level()));
   line("HDF5", fmt::format("{}, {}", known["hdf5"].get<std::string>(), hdf5_is_parallel() ? "parallel" : "serial"));
   line("ranks", fmt::format("{} on {} node{}, {} a node; {} cores a node", found.ranks, found.nodes,

@@ -1,4 +1,3 @@
-# atoll_library(name SOURCES ... DEPENDS ...): one library a folder, alias atoll::name, includes rooted at the repository.
 # ccache where it is found, except for compiler wrappers that it does not know.
 if(NOT CMAKE_CXX_COMPILER_LAUNCHER AND NOT Kokkos_ENABLE_CUDA)
   find_program(ATOLL_CCACHE ccache)
@@ -11,6 +10,9 @@ endif()
 add_library(atoll_options INTERFACE)
 target_compile_features(atoll_options INTERFACE cxx_std_20)
 target_compile_options(atoll_options INTERFACE -Wall -Wextra -Wshadow)
+if(Kokkos_ENABLE_CUDA)  # nvcc cannot evaluate fmt 9's format strings at compile time unless told that constexpr works
+  target_compile_definitions(atoll_options INTERFACE FMT_USE_CONSTEXPR=1)
+endif()
 if(NOT Kokkos_ENABLE_CUDA)  # nvcc's generated code is full of what -Wpedantic warns of
   target_compile_options(atoll_options INTERFACE -Wpedantic)
 endif()
@@ -25,6 +27,7 @@ if(ATOLL_SANITIZE)
   target_link_options(atoll_options INTERFACE -fsanitize=${ATOLL_SANITIZE})
 endif()
 
+# atoll_library(name SOURCES ... DEPENDS ...): one library a folder, alias atoll::name, includes rooted at the repository.
 function(atoll_library name)
   cmake_parse_arguments(ARG "" "" "SOURCES;DEPENDS;PRIVATE_DEPENDS" ${ARGN})
   add_library(atoll_${name} ${ARG_SOURCES})
