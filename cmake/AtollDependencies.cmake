@@ -51,6 +51,9 @@ if(ATOLL_KOKKOS_DEVICE AND NOT Kokkos_ENABLE_${ATOLL_KOKKOS_DEVICE})
 endif()
 message(STATUS "Kokkos: ${Kokkos_DIR} (${Kokkos_DEVICES}); MPI: ${MPI_C_LIBRARIES}; HDF5: ${HDF5_VERSION}")
 
+# MPI is used through its C interface only: without this the deprecated C++ classes of mpi.h would have to be linked.
+set_property(TARGET MPI::MPI_C APPEND PROPERTY INTERFACE_COMPILE_DEFINITIONS OMPI_SKIP_MPICXX MPICH_SKIP_MPICXX)
+
 # Kokkos and Kokkos Kernels as one target. Debian's Kokkos 3.4 (from Trilinos) exports a broken include path on
 # Kokkos::kokkos and variables instead of targets elsewhere, so paths are passed as SYSTEM includes.
 # Imported, so that the exported targets name it and the including project makes its own.
