@@ -94,7 +94,10 @@ int train(const RunConfig& config, const LlamaConfig& llama, const Runtime& runt
   const auto run_evaluation = [&](std::int64_t step) {
     const EvaluationSource evaluation(data.eval, config.data.sequence_length, world.size(), world.rank(),
                                       schedule.width(), config.eval.batches * schedule.world_batch());
-    const TemporaryAverage<T> average(exec, federation, parameters);
+    // At the start and after an aggregation all groups are equal already: averaging them again would send the model
+    // across groups for nothing, and round what is evaluated away from what is saved.
+    std::optional<TemporaryAverage<T>> average;
+    if (step > 0 && !federation.due(step)) average.emplace(exec, federation, parameters);
     log.eval(step, evaluate<T>(exec, model, world, evaluation.micro_batches(),
                                [&](std::int64_t i) { return evaluation.batch(i); }));
   };
@@ -104,7 +107,7 @@ int train(const RunConfig& config, const LlamaConfig& llama, const Runtime& runt
   if (data.language)
     spdlog::info("synthetic language: floor perplexity {:.4f} with the context of a sequence, {:.4f} from one token",
                  data.language->floor, data.language->bigram);
-  if (world.rank() == 0 && !gemm_warning(element_of<T>()).empty()) spdlog::warn(gemm_warning(element_of<T>()));
+  if (const std::string warning = gemm_warning(element_of<T>()); !warning.empty()) spdlog::warn(warning);
   log.start(run_record(config, grid, runtime));
   if (data.language) log.language(*data.language);
   if (evaluates) run_evaluation(0);

@@ -9,10 +9,12 @@ namespace {
 
 constexpr std::int64_t block = 8192;  // elements that one team sums; blocks are added in order on the host
 
+std::size_t blocks_of(std::size_t n) { return (n + block - 1) / block; }
+
 template <class F>
 double blocked_sum(const std::string& label, const Exec& exec, std::size_t n, const F& term) {
   if (n == 0) return 0;
-  const std::size_t blocks = (n + block - 1) / block;
+  const std::size_t blocks = blocks_of(n);
   View1<double> partial(Kokkos::view_alloc("atoll::partial_sums", Kokkos::WithoutInitializing), blocks);
   const std::int64_t size = static_cast<std::int64_t>(n);
   for_each_team(
@@ -52,6 +54,8 @@ struct Value {
 };
 
 }  // namespace
+
+std::size_t sum_workspace_bytes(std::size_t n) { return blocks_of(n) * sizeof(double); }
 
 template <class T>
 double sum_of_squares(const Exec& exec, View1<const T> x) {

@@ -5,6 +5,9 @@
 
 namespace atl {
 
+/// Bytes that a sum over n elements allocates while it runs: a partial sum for every block of elements.
+std::size_t sum_workspace_bytes(std::size_t n);
+
 /// sum_i x(i)^2, each square and every sum in fp64, in an order that depends on the length alone. Not finite where an
 /// element is not.
 template <class T>

@@ -6,7 +6,6 @@
 #include <spdlog/spdlog.h>
 
 #include <sys/resource.h>
-#include <unistd.h>
 
 namespace atl {
 
@@ -35,12 +34,11 @@ RunLog::Mark RunLog::Mark::of(const Traffic& traffic, double seconds) {
 RunLog::RunLog(const Options& options, const Traffic& traffic) : options_(options), traffic_(traffic) {
   if (options_.rank != 0) return;
   metrics_ = std::make_unique<MetricsFile>(options_.folder + "/metrics.jsonl");
-  terminal_ = isatty(STDERR_FILENO) != 0;
 }
 
 void RunLog::start(const RunRecord& record) {
   if (metrics_) metrics_->write(record);
-  if (metrics_ && terminal_) progress_.emplace(options_.steps, "steps");
+  if (metrics_ && Progress::Output::standard().terminal) progress_.emplace(options_.steps, "steps");
   skip_time();
 }
 

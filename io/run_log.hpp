@@ -69,7 +69,6 @@ class RunLog {
   Traffic traffic_;
   std::unique_ptr<MetricsFile> metrics_;  // rank 0 only
   std::optional<Progress> progress_;      // rank 0, on a terminal
-  bool terminal_ = false;
   Stopwatch clock_;
   Mark mark_;
   double training_seconds_ = 0;  // of all steps so far, without evaluations

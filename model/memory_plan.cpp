@@ -1,6 +1,7 @@
 /// Follows, in their order, the constructors and steps that allocate. SPDX-License-Identifier: Apache-2.0
 #include "model/memory_plan.hpp"
 
+#include "core/norm.hpp"
 #include "core/rms_norm.hpp"
 #include "model/parameters.hpp"
 
@@ -17,9 +18,6 @@ using Bytes = std::uint64_t;
 constexpr std::array<std::string_view, memory_uses> use_names = {
     "master weights", "gradients",  "moments",         "gathered units", "full gradients", "activations",
     "logits",         "workspaces", "receive buffers", "federation",     "host staging"};
-
-/// core/norm's partial sums: one fp64 number a block of 8192 elements, while a sum runs.
-Bytes partial_sums(Bytes n) { return (n + 8191) / 8192 * sizeof(double); }
 
 class Planner {
  public:
@@ -77,7 +75,7 @@ class Planner {
     if (shards_ > 1 || element_ != accumulator_)
       for (const auto& [slot, n] : full) add(MemoryUse::gathered, "gathered", t(n));
     for (const auto& [slot, n] : gradient) add(MemoryUse::full_gradients, "full_gradient", r(n));
-    plan_.temporaries.push_back({"the gradient's norm", partial_sums(largest_shard_)});
+    plan_.temporaries.push_back({"the gradient's norm", sum_workspace_bytes(largest_shard_)});
   }
 
   /// Llama: residual stream, BlockActivations, BlockWorkspace, Loss, TokenIndex, RopeTable.
@@ -113,7 +111,7 @@ class Planner {
     add(work, "token_begins", i32(n + 1));
 
     add(MemoryUse::logits, "logits", t(std::min(n, size(options_.shape.loss_chunk)) * v));
-    plan_.temporaries.push_back({"the sum of the losses", partial_sums(n)});
+    plan_.temporaries.push_back({"the sum of the losses", sum_workspace_bytes(n)});
   }
 
   /// Workspace of an all-reduce of n elements over m ranks: what the m - 1 others send of the first slice.
@@ -152,7 +150,7 @@ class Planner {
       if (length > own) most = std::max(most, r(own + length + all) + received);
       own = std::max(own, length);
       received = std::max(received, all_reduce_workspace(length, groups_));
-      most = std::max(most, r(own + all) + received + partial_sums(length));
+      most = std::max(most, r(own + all) + received + sum_workspace_bytes(length));
       if (replicas_ == 1) continue;
       if (length * replicas_ > all) most = std::max(most, r(own + all + length * replicas_) + received);
       all = std::max(all, length * replicas_);
@@ -167,13 +165,13 @@ class Planner {
     Bytes saved = 0;
     for (const auto& unit : units_) saved += r(unit.shard_size());
     // The last unit is averaged when all copies are there.
-    const Bytes last = partial_sums(slice(units_.back().shard_size()));
+    const Bytes last = sum_workspace_bytes(slice(units_.back().shard_size()));
     plan_.temporaries.push_back({"an evaluation between aggregations", saved + std::max(last, loss_sum())});
   }
 
   Bytes loss_sum() const {
-    return partial_sums(static_cast<Bytes>(options_.shape.micro_batch) *
-                        static_cast<Bytes>(options_.shape.sequence_length));
+    return sum_workspace_bytes(static_cast<Bytes>(options_.shape.micro_batch) *
+                               static_cast<Bytes>(options_.shape.sequence_length));
   }
 
   /// ShardedParameters::gather_master, in the replica that writes the model.
