@@ -82,7 +82,8 @@ int train(const RunConfig& config, const LlamaConfig& llama, const Runtime& runt
                  {schedule.width(), config.data.sequence_length, config.train.recompute, config.train.loss_chunk},
                  parameters);
   Optimizer<T> optimizer(config.optimizer, parameters, communicators.shard);
-  Federation<T> federation(config.federation, config.train.steps, grid, communicators, *federated, *replica);
+  Federation<T> federation(config.federation, config.train.steps, grid, communicators, *federated, *replica,
+                           parameters);
 
   std::optional<RunLog> made_log;
   collectively(world, [&] {

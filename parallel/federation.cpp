@@ -13,13 +13,22 @@ namespace atl {
 
 template <class T>
 Federation<T>::Federation(const FederationOptions& options, std::int64_t steps, const ProcessGrid& grid,
-                          const Communicators& communicators, Collectives& federation, Collectives& replica)
+                          const Communicators& communicators, Collectives& federation, Collectives& replica,
+                          const ShardedParameters<T>& parameters)
     : options_(options),
       steps_(steps),
       grid_(grid),
       communicators_(communicators),
       federation_(federation),
-      replica_(replica) {}
+      replica_(replica) {
+  for (std::size_t u = 0; u < parameters.number_of_units(); ++u) {
+    const Range shard = parameters.unit(u).owned;
+    const Range slice = equal_part(parameters.unit(u).layout.shard_size(), static_cast<std::size_t>(replica.size()),
+                                   static_cast<std::size_t>(replica.rank()));
+    outer_.push_back(
+        {intersect(shard, {shard.begin + slice.begin, shard.begin + slice.end}), View1<R>(), View1<R>(), View1<R>()});
+  }
+}
 
 template <class T>
 bool Federation<T>::due(std::int64_t step) const {

@@ -33,15 +33,27 @@ struct RoundReport {
   double seconds = 0;
 };
 
+/// What the outer optimizer keeps of a unit on this rank: saved with a checkpoint, and set again with
+/// Federation::restore. The ranges of all ranks of a group together are the unit, each element once; they depend on the
+/// group's shape, the values do not: all groups hold the same.
+template <class T>
+struct OuterState {
+  Range owned;  ///< flat unpadded range of the unit whose slice this rank averages and owns; may be empty
+  // Each has owned.size() elements, or none where the outer optimizer does not need it (fedavg: none of them).
+  View1<Accumulator<T>> anchor;            ///< x_0: the model at the start of the round
+  View1<Accumulator<T>> moment1, moment2;  ///< of the outer optimizer
+};
+
 template <class T>
 class Federation {
  public:
   using R = Accumulator<T>;
 
-  /// `federation` and `replica` are the collectives on the communicators of the same name. Everything must outlive
-  /// this.
+  /// `parameters` hold the model that the first round starts from. `federation` and `replica` are the collectives on
+  /// the communicators of the same name. Everything must outlive this.
   Federation(const FederationOptions& options, std::int64_t steps, const ProcessGrid& grid,
-             const Communicators& communicators, Collectives& federation, Collectives& replica);
+             const Communicators& communicators, Collectives& federation, Collectives& replica,
+             const ShardedParameters<T>& parameters);
 
   bool active() const { return grid_.number_of_groups() > 1; }
   /// True after optimizer step `step` (1-based) if a round ends there: every H steps, and after the last one.
@@ -50,6 +62,16 @@ class Federation {
 
   /// Target tokens that the group trained on in a step.
   void count_tokens(std::int64_t tokens) { tokens_ += static_cast<double>(tokens); }
+  double tokens_in_round() const { return tokens_; }  ///< those of this group in the round under way
+
+  /// One a unit, in their order.
+  std::vector<OuterState<T>>& outer_state() { return outer_; }
+  /// Goes on after `round` completed rounds, in one in which this group has had `tokens_in_round` target tokens. The
+  /// outer state's views, and the parameters, are the caller's to fill.
+  void restore(std::int64_t round, double tokens_in_round) {
+    round_ = round;
+    tokens_ = tokens_in_round;
+  }
 
   /// Replaces every group's master parameters by their weighted mean, and starts the next round. Collective over the
   /// world. Throws CollectiveError if a group's model is not finite. Without other groups only counts rounds.
@@ -72,6 +94,7 @@ class Federation {
   Collectives& federation_;
   Collectives& replica_;
   double tokens_ = 0;
+  std::vector<OuterState<T>> outer_;
   View1<R> slice_;   ///< workspace: the largest slice
   View1<R> slices_;  ///< workspace: the slices of all replicas, where there are several
 };

@@ -203,6 +203,40 @@ TYPED_TEST(FederationTest, TemporaryAverageShowsTheMeanAndRestoresEveryBit) {
   }
 }
 
+// What a checkpoint saves: every element of a unit once in a group, whatever its shape; and where the round stands.
+TEST(Federation, SlicesOfAGroupCoverEachUnitOnce) {
+  for (const ParallelOptions& grid : grids()) {
+    TinyRun<float> run(MPI_COMM_WORLD, tiny_config(Head::own), grid);
+    SCOPED_TRACE(run.grid.describe());
+    ASSERT_EQ(run.federation.outer_state().size(), run.parameters.number_of_units());
+    for (std::size_t u = 0; u < run.parameters.number_of_units(); ++u) {
+      const auto& unit = run.parameters.unit(u);
+      const Range mine = run.federation.outer_state()[u].owned;
+      EXPECT_EQ(intersect(mine, unit.owned), mine);
+      const auto all =
+          run.communicators.group.all_gather({static_cast<double>(mine.begin), static_cast<double>(mine.end)});
+      std::vector<int> owners(unit.layout.size());
+      for (std::size_t r = 0; r < all.size(); r += 2)
+        for (std::size_t i = static_cast<std::size_t>(all[r]); i < static_cast<std::size_t>(all[r + 1]); ++i)
+          ++owners.at(i);
+      EXPECT_EQ(owners, std::vector<int>(unit.layout.size(), 1)) << unit.layout.unit().name;
+    }
+  }
+}
+
+TEST(Federation, GoesOnWhereItWas) {
+  for (const ParallelOptions& grid : grids()) {
+    TinyRun<float> run(MPI_COMM_WORLD, tiny_config(Head::own), grid);
+    run.federation.restore(7, 100.0 + run.grid.group());
+    run.federation.count_tokens(10);
+    EXPECT_EQ(run.federation.tokens_in_round(), 110.0 + run.grid.group());
+    const RoundReport report = run.federation.aggregate(run.exec, run.parameters);
+    EXPECT_EQ(report.round, 8);
+    EXPECT_EQ(report.tokens.back(), 110.0 + run.grid.number_of_groups() - 1);
+    EXPECT_EQ(run.federation.tokens_in_round(), 0.0);
+  }
+}
+
 TEST(Federation, MeansOfStepsAreWeightedByTokens) {
   for (const ParallelOptions& grid : grids()) {
     TinyRun<double> run(MPI_COMM_WORLD, tiny_config(Head::tied), grid);

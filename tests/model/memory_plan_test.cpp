@@ -132,7 +132,7 @@ void compare(const LlamaConfig& config, const ParallelOptions& parallel, Recompu
   OptimizerOptions update;
   update.kind = kind;
   Optimizer<T> optimizer(update, parameters, communicators.shard);
-  Federation<T> federation(FederationOptions{}, 10, grid, communicators, *federated, *replica);
+  Federation<T> federation(FederationOptions{}, 10, grid, communicators, *federated, *replica, parameters);
   const StepResult result = training_step<T>(exec, model, optimizer, communicators.group, {batch, batch}, 1e-3);
   federation.count_tokens(result.tokens);
   federation.aggregate(exec, parameters);

@@ -100,9 +100,8 @@ struct TinyRun {
                    parallel.reshard_after_forward ? AfterForward::reshard : AfterForward::keep),
         model(config, settings.shape, parameters),
         optimizer(settings.optimizer, parameters, communicators.shard),
-        federation(settings.federation, settings.steps, grid, communicators, *place.federation, *place.replica) {
-    initialise(exec, config, settings.seed, parameters);
-  }
+        federation(settings.federation, settings.steps, grid, communicators, *place.federation, *place.replica,
+                   (initialise(exec, config, settings.seed, parameters), parameters)) {}
 
   /// Which sequences this rank has of the `step`-th (1-based) batch of the whole world.
   Range my_sequences(std::int64_t step, std::size_t world_batch) const {
