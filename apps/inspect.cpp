@@ -116,6 +116,7 @@ Inspection inspect(const Arguments& arguments) {
   options.group = grid.shape();
   options.groups = grid.number_of_groups();
   options.after = config.parallel.reshard_after_forward ? AfterForward::reshard : AfterForward::keep;
+  options.prefetch = config.parallel.prefetch;
   options.precision = config.train.precision;
   options.optimizer = config.optimizer.kind;
   options.evaluates = !config.data.eval.empty();

@@ -73,7 +73,8 @@ int train(const RunConfig& config, const LlamaConfig& llama, const Runtime& runt
   collectively(world, [&] { source.require_sequences(schedule.world_batch()); });
 
   ShardedParameters<T> parameters(llama_units(llama), *shard, *replica,
-                                  config.parallel.reshard_after_forward ? AfterForward::reshard : AfterForward::keep);
+                                  config.parallel.reshard_after_forward ? AfterForward::reshard : AfterForward::keep,
+                                  config.parallel.prefetch);
   if (config.model.init_from.empty())
     initialise(exec, llama, static_cast<std::uint64_t>(config.run.seed), parameters);
   else

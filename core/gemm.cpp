@@ -4,6 +4,8 @@
 #include "core/gemm_backends.hpp"
 #include "core/launch.hpp"
 
+#include <algorithm>
+
 namespace atl {
 
 namespace {
@@ -16,6 +18,30 @@ constexpr bool by_onednn = kernels_on_host&& std::is_same_v<T, float>;
 template <class T>
 constexpr bool by_onednn = false;
 #endif
+
+int threads_of_library = 1;
+
+template <class T>
+void multiply(const Exec& exec, const GemmCall<T>& call) {
+  make_progress();
+#ifdef ATOLL_HAVE_ONEDNN
+  if constexpr (by_onednn<T>) {
+    exec.fence();
+    return gemm_onednn(call);
+  }
+#endif
+  if constexpr (!by_onednn<T>) gemm_kokkos_kernels(exec, call);
+}
+
+/// Rows of c, or terms of its sums, that one call of the library computes. On the host a call is over in some 10 ms, so
+/// that transfers under way are looked at often enough to keep a network busy (core/progress); on a device it is the
+/// whole product. A rule of sizes only, so that results do not depend on what is under way.
+std::size_t part_of(std::size_t whole, std::size_t other_extents) {
+  if constexpr (!kernels_on_host) return whole;
+  constexpr std::size_t multiplications = std::size_t(1) << 28, least = 128;
+  const std::size_t limit = multiplications * static_cast<std::size_t>(threads_of_library);
+  return std::max(least, limit / std::max<std::size_t>(other_extents, 1) / least * least);
+}
 }  // namespace
 
 template <class T>
@@ -34,14 +60,27 @@ void gemm(const Exec& exec, Transpose a_op, Transpose b_op, View2<const T> a, Vi
         KOKKOS_LAMBDA(const std::int64_t i) { data[i] = beta == T(0) ? T(0) : beta * data[i]; });
     return;
   }
-  const GemmCall<T> call{a_op, b_op, m, n, k, a.data(), b.data(), beta, c.data()};
-#ifdef ATOLL_HAVE_ONEDNN
-  if constexpr (by_onednn<T>) {
-    exec.fence();
-    return gemm_onednn(call);
+  GemmCall<T> call{a_op, b_op, m, n, k, a.data(), b.data(), beta, c.data()};
+  if (a_op == Transpose::no) {
+    const std::size_t rows = part_of(m, n * k);
+    for (std::size_t first = 0; first < m; first += rows) {
+      call.m = std::min(rows, m - first);
+      call.a = a.data() + first * k;
+      call.c = c.data() + first * n;
+      multiply(exec, call);
+    }
+  } else if (b_op == Transpose::no) {
+    const std::size_t terms = part_of(k, m * n);
+    for (std::size_t first = 0; first < k; first += terms) {
+      call.k = std::min(terms, k - first);
+      call.a = a.data() + first * m;
+      call.b = b.data() + first * n;
+      call.beta = first == 0 ? beta : T(1);
+      multiply(exec, call);
+    }
+  } else {
+    multiply(exec, call);
   }
-#endif
-  if constexpr (!by_onednn<T>) gemm_kokkos_kernels(exec, call);
 }
 
 std::string gemm_library(Element element) {
@@ -58,6 +97,7 @@ std::string gemm_warning(Element element) {
 }
 
 void set_gemm_threads(int threads) {
+  threads_of_library = std::max(threads, 1);
 #ifdef ATOLL_HAVE_ONEDNN
   gemm_onednn_threads(threads);
 #endif

@@ -3,6 +3,7 @@
 
 #include "core/array.hpp"
 #include "core/math.hpp"
+#include "core/progress.hpp"
 
 #include <string>
 
@@ -18,6 +19,7 @@ using Scratch = Kokkos::View<T*, Exec::scratch_memory_space, Kokkos::MemoryTrait
 template <class F>
 void for_each(const std::string& label, const Exec& exec, std::size_t n, const F& f) {
   if (n == 0) return;
+  make_progress();
   Kokkos::parallel_for(label, FlatPolicy(exec, 0, static_cast<std::int64_t>(n)), f);
 }
 
@@ -27,6 +29,7 @@ void for_each_team(const std::string& label, const Exec& exec, std::size_t teams
                    std::size_t scratch_bytes = 0) {
   if (teams == 0) return;
   ATOLL_REQUIRE(teams <= static_cast<std::size_t>(INT32_MAX));
+  make_progress();
   TeamPolicy policy(exec, static_cast<int>(teams), team_size);
   if (scratch_bytes > 0) policy.set_scratch_size(0, Kokkos::PerTeam(static_cast<int>(scratch_bytes)));
   Kokkos::parallel_for(label, policy, f);

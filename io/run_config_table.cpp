@@ -138,7 +138,6 @@ void add_later_keys(ConfigTable& table) {
   table.add_later("train.time_limit");
   table.add_later("parallel.group_sizes", json::array({nothing}));
   table.add_later("parallel.group_by");
-  table.add_later("parallel.prefetch", json::array({0, false}));
   table.add_later("parallel.backend", json::array({"auto", "mpi"}));
   table.add_later("federation.lr", json::array({1.0}));
   table.add_later("federation.momentum", json::array({0.0}));
@@ -244,6 +243,10 @@ ConfigTable run_config_table(RunConfig& config) {
       "parallel.reshard_after_forward", &config.parallel.reshard_after_forward,
       "Whether a block's gathered weights are freed after forward and gathered again in backward (less memory), or "
       "kept (less communication).");
+  table.add(
+      "parallel.prefetch", &config.parallel.prefetch, between(0, 2),
+      "Units gathered ahead of the one that computes, while gradients are reduced beside the next unit's backward; "
+      "0: nothing overlaps. Costs memory for as many units, and changes no bit of the result.");
 
   table.add("federation.every", &config.federation.every, at_least(1),
             "H: optimizer steps between two aggregations. This table counts only for strategies with fl+.");

@@ -52,6 +52,16 @@ void Llama<T>::load(const Batch& batch) {
 }
 
 template <class T>
+std::vector<std::size_t> Llama<T>::gather_order(Keep keep) const {
+  std::vector<std::size_t> order{embedding_unit()};
+  for (std::int64_t layer = 0; layer < config_.num_hidden_layers; ++layer) order.push_back(block_unit(layer));
+  order.push_back(head_unit(config_));
+  if (keep == Keep::for_backward)
+    for (std::int64_t layer = config_.num_hidden_layers; layer-- > 0;) order.push_back(block_unit(layer));
+  return order;
+}
+
+template <class T>
 View2<T> Llama<T>::forward_blocks(const Exec& exec, const Batch& batch, Keep keep) {
   load(batch);
   const auto vocabulary = static_cast<std::size_t>(config_.vocab_size),
@@ -73,6 +83,7 @@ View2<T> Llama<T>::forward_blocks(const Exec& exec, const Batch& batch, Keep kee
 
 template <class T>
 double Llama<T>::forward(const Exec& exec, const Batch& batch) {
+  parameters_.expect_gathers(gather_order(Keep::nothing));
   const View2<T> last = forward_blocks(exec, batch, Keep::nothing);
   const std::size_t unit = head_unit(config_);
   const auto head = head_tensors(config_, parameters_.gather(exec, unit));
@@ -83,6 +94,7 @@ double Llama<T>::forward(const Exec& exec, const Batch& batch) {
 
 template <class T>
 View2<T> Llama<T>::logits(const Exec& exec, const Batch& batch) {
+  parameters_.expect_gathers(gather_order(Keep::nothing));
   const View2<T> last = forward_blocks(exec, batch, Keep::nothing);
   const std::size_t unit = head_unit(config_);
   const View2<T> logits = loss_.logits(exec, head_tensors(config_, parameters_.gather(exec, unit)), last);
@@ -92,7 +104,10 @@ View2<T> Llama<T>::logits(const Exec& exec, const Batch& batch) {
 }
 
 template <class T>
-double Llama<T>::forward_backward(const Exec& exec, const Batch& batch, double scale) {
+double Llama<T>::forward_backward(const Exec& exec, const Batch& batch, double scale, Follows follows) {
+  std::vector<std::size_t> order = gather_order(Keep::for_backward);
+  if (follows == Follows::micro_batch) order.push_back(embedding_unit());
+  parameters_.expect_gathers(order);
   const View2<T> last = forward_blocks(exec, batch, Keep::for_backward);
   const View2<T> gradient = row_block(gradient_, 0, context_.rows());
 

@@ -1,7 +1,8 @@
 /// Llama over sharded parameters: forward and backward of one micro-batch. SPDX-License-Identifier: Apache-2.0
 ///
-/// Units are gathered when their layer begins and freed when it ends; in backward they are gathered again, and their
-/// gradients reduced as soon as they are complete. The mathematics is that of Hugging Face's LlamaForCausalLM.
+/// Units are gathered when their layer begins, or one or two layers ahead, and freed when it ends; in backward they are
+/// gathered again, and their gradients reduced as soon as they are complete, beside the next layer's backward. The
+/// mathematics is that of Hugging Face's LlamaForCausalLM.
 #pragma once
 
 #include "core/embedding.hpp"
@@ -23,6 +24,9 @@ struct LlamaShape {
   std::int64_t loss_chunk = 1024;
 };
 
+/// What comes after a micro-batch: another one of the same step (the same weights), or something else.
+enum class Follows { micro_batch, anything };
+
 template <class T>
 class Llama {
  public:
@@ -32,7 +36,8 @@ class Llama {
 
   /// Sum of the losses of all counted targets; adds the gradient of scale times that sum to the shards' gradients.
   /// Collective over the replica: every rank calls it equally often, if need be with a batch of ignored targets.
-  double forward_backward(const Exec& exec, const Batch& batch, double scale);
+  /// `follows`: what the next call on the model is, so that its first gather begins early.
+  double forward_backward(const Exec& exec, const Batch& batch, double scale, Follows follows = Follows::anything);
   /// Sum of the losses only.
   double forward(const Exec& exec, const Batch& batch);
   /// Logits (B T, V), for tests.
@@ -46,6 +51,8 @@ class Llama {
   /// Embedding and blocks; returns the residual stream (N, C) after the last block.
   View2<T> forward_blocks(const Exec& exec, const Batch& batch, Keep keep);
   void load(const Batch& batch);
+  /// Units in the order of their gathers: forward, and backward if it follows.
+  std::vector<std::size_t> gather_order(Keep keep) const;
   const BlockActivations<T>& activations(std::size_t layer) const {
     return saved_[shape_.recompute == Recompute::none ? layer : 0];
   }

@@ -24,6 +24,7 @@ class Planner {
   Planner(const LlamaConfig& config, const MemoryOptions& options)
       : config_(config),
         options_(options),
+        specs_(llama_units(config)),
         element_(options.precision == Precision::fp64   ? 8
                  : options.precision == Precision::fp32 ? 4
                                                         : 2),
@@ -31,7 +32,7 @@ class Planner {
         replicas_(static_cast<Bytes>(options.group.replicas)),
         shards_(static_cast<Bytes>(options.group.shards)),
         groups_(static_cast<Bytes>(options.groups)) {
-    for (const UnitSpec& unit : llama_units(config)) units_.emplace_back(unit, options.group.shards);
+    for (const UnitSpec& unit : specs_) units_.emplace_back(unit, options.group.shards);
     for (const auto& unit : units_) largest_shard_ = std::max<Bytes>(largest_shard_, unit.shard_size());
   }
 
@@ -73,9 +74,15 @@ class Planner {
       gradient[buffer] = std::max(gradient[buffer], padded);
     }
     if (shards_ > 1 || element_ != accumulator_)
-      for (const auto& [slot, n] : full) add(MemoryUse::gathered, "gathered", t(n));
-    for (const auto& [slot, n] : gradient) add(MemoryUse::full_gradients, "full_gradient", r(n));
+      for (const auto& [slot, n] : full)
+        add(MemoryUse::gathered, "gathered", t(n), keep ? 1 : needed(slot, options_.prefetch + 1));
+    for (const auto& [slot, n] : gradient)
+      add(MemoryUse::full_gradients, "full_gradient", r(n), needed(slot, gradient_window(options_.prefetch)));
     plan_.temporaries.push_back({"the gradient's norm", sum_workspace_bytes(largest_shard_)});
+  }
+
+  Bytes needed(std::size_t buffer, int window) const {
+    return buffers_needed(specs_, static_cast<int>(buffer), window);
   }
 
   /// Llama: residual stream, BlockActivations, BlockWorkspace, Loss, TokenIndex, RopeTable.
@@ -117,13 +124,14 @@ class Planner {
   /// Workspace of an all-reduce of n elements over m ranks: what the m - 1 others send of the first slice.
   Bytes all_reduce_workspace(Bytes n, Bytes m) const { return r((m - 1) * equal_part(n, m, 0).size()); }
 
-  /// MpiCollectives of the shard and of the replica communicator: one workspace each, as one operation of each is under
-  /// way at a time.
+  /// MpiCollectives of the shard and of the replica communicator: one workspace each, as one reduction of each is under
+  /// way at a time; gathers need one only where they are staged.
   void communication() {
     if (shards_ > 1) {
       const Bytes others = r((shards_ - 1) * largest_shard_);
       add(MemoryUse::receive, "receive_workspace", others);
       stage(others, r(shards_ * largest_shard_));
+      for (int i = 0; i < options_.prefetch; ++i) stage(0, t(shards_ * largest_shard_));
     }
     if (replicas_ > 1) {
       const Bytes others = all_reduce_workspace(largest_shard_, replicas_);
@@ -183,6 +191,7 @@ class Planner {
 
   const LlamaConfig& config_;
   const MemoryOptions& options_;
+  std::vector<UnitSpec> specs_;
   Bytes element_, accumulator_, replicas_, shards_, groups_, largest_shard_ = 0;
   std::vector<ShardLayout> units_;
   MemoryPlan plan_;

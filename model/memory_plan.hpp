@@ -49,6 +49,7 @@ struct MemoryOptions {
   GroupShape group;  ///< R replicas of S shards
   int groups = 1;    ///< G
   AfterForward after = AfterForward::reshard;
+  int prefetch = 1;  ///< as of ShardedParameters
   Precision precision = Precision::fp32;
   OptimizerOptions::Kind optimizer = OptimizerOptions::Kind::adamw;
   bool evaluates = true;  ///< evaluations inside the run

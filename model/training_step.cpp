@@ -13,9 +13,12 @@ StepResult training_step(const Exec& exec, Llama<T>& model, Optimizer<T>& optimi
   const double scale = result.tokens > 0 ? 1.0 / static_cast<double>(result.tokens) : 0.0;
 
   double loss = 0;
-  model.parameters().clear_gradients();
-  for (const Batch& batch : micro_batches) loss += model.forward_backward(exec, batch, scale);
-  model.parameters().reduce_over_replicas(exec);
+  model.parameters().begin_gradients(static_cast<std::int64_t>(micro_batches.size()));
+  for (std::size_t i = 0; i < micro_batches.size(); ++i) {
+    const bool last = i + 1 == micro_batches.size();
+    loss += model.forward_backward(exec, micro_batches[i], scale, last ? Follows::anything : Follows::micro_batch);
+  }
+  model.parameters().finish_gradients(exec);
   result.gradient_norm = optimizer.step(exec, lr);
   result.loss = group.sum(loss) * scale;
   return result;

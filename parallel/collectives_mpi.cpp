@@ -1,20 +1,13 @@
 /// Collectives over MPI: transfers by MPI, sums by a kernel in rank order. SPDX-License-Identifier: Apache-2.0
-///
-/// An operation is a list of stages: each starts when the transfers of the one before are complete, which somebody has
-/// to look at, in test() or wait(). Those look at all operations under way, so that a rank that waits for one of them
-/// never holds up another rank that waits for a different one.
 #include "core/errors.hpp"
 #include "parallel/collectives.hpp"
 #include "parallel/communicator.hpp"
-#include "parallel/mpi_error.hpp"
+#include "parallel/mpi_operation.hpp"
 #include "parallel/mpi_transfer.hpp"
 #include "parallel/rank_order_sum.hpp"
 #include "parallel/shard_layout.hpp"
-#include "parallel/waiting.hpp"
 
 #include <algorithm>
-#include <chrono>
-#include <functional>
 #include <utility>
 #include <vector>
 
@@ -71,28 +64,6 @@ struct Workspace {
   std::size_t size() const { return received.extent(0) + mirror.extent(0); }
 };
 
-class MpiCollectives;
-
-class MpiOperation final : public Ticket::Operation {
- public:
-  explicit MpiOperation(MpiCollectives& owner) : owner_(owner) {}
-  ~MpiOperation() override;
-  bool test() override;
-  void wait() override;
-
-  /// Goes on as far as the transfers allow; true when complete.
-  bool advance();
-
-  std::vector<MPI_Request> requests;          ///< transfers under way
-  std::vector<std::function<void()>> stages;  ///< what follows them; each may start transfers
-  std::unique_ptr<Workspace> workspace;       ///< back to the pool at the end
-
- private:
-  MpiCollectives& owner_;
-  std::size_t next_ = 0;
-  bool complete_ = false;
-};
-
 class MpiCollectives final : public Collectives {
  public:
   explicit MpiCollectives(const Communicator& comm)
@@ -107,40 +78,10 @@ class MpiCollectives final : public Collectives {
                         const Exec& exec) override;
   Ticket all_reduce(void* data, std::size_t count, Element element, const Exec& exec) override;
 
-  /// Advances every operation under way, and forgets those that are complete.
-  void progress() {
-    for (std::size_t i = 0; i < under_way_.size();) {
-      MpiOperation& operation = *under_way_[i];
-      if (!operation.advance()) {
-        ++i;
-        continue;
-      }
-      if (operation.workspace) pool_.push_back(std::move(operation.workspace));
-      forget(&operation);
-    }
-  }
-  void forget(const MpiOperation* operation) {
-    under_way_.erase(std::remove(under_way_.begin(), under_way_.end(), operation), under_way_.end());
-  }
-
-  /// Adds the time of its life to the exposed time.
-  class Exposed {
-   public:
-    explicit Exposed(MpiCollectives& owner) : owner_(owner) {}
-    ~Exposed() {
-      owner_.stats_.seconds_waited += std::chrono::duration<double>(std::chrono::steady_clock::now() - start_).count();
-    }
-    Exposed(const Exposed&) = delete;
-    Exposed& operator=(const Exposed&) = delete;
-
-   private:
-    MpiCollectives& owner_;
-    std::chrono::steady_clock::time_point start_ = std::chrono::steady_clock::now();
-  };
-
  private:
-  std::unique_ptr<Workspace> take_workspace(std::size_t bytes);
-  Ticket start(std::unique_ptr<MpiOperation> operation);
+  std::unique_ptr<MpiOperation> make_operation() { return std::make_unique<MpiOperation>(stats_); }
+  Workspace& take_workspace(std::size_t bytes, MpiOperation& user);
+  static Ticket start(std::unique_ptr<MpiOperation> operation);
   void exchange(const Bytes* slices, std::size_t size, std::size_t width, Bytes* received, Element element, int tag,
                 std::vector<MPI_Request>& requests);
 
@@ -156,66 +97,30 @@ class MpiCollectives final : public Collectives {
   Communicator comm_;
   std::size_t ranks_, me_;
   int tag_ = 0;
-  std::vector<MpiOperation*> under_way_;
-  std::vector<std::unique_ptr<Workspace>> pool_;
+  std::vector<std::unique_ptr<Workspace>> workspaces_;
+  std::vector<Workspace*> free_;
 };
-
-MpiOperation::~MpiOperation() {
-  wait();
-  owner_.forget(this);  // still there if it failed
-}
-
-bool MpiOperation::advance() {
-  try {
-    while (!complete_) {
-      if (!test_all(requests)) return false;
-      requests.clear();
-      if (next_ == stages.size()) {
-        complete_ = true;
-      } else {
-        stages[next_++]();
-      }
-    }
-  } catch (...) {
-    complete_ = true;  // nobody may wait for it again, least of all a destructor on the way out
-    throw;
-  }
-  return true;
-}
-
-bool MpiOperation::test() {
-  if (!complete_) {
-    const MpiCollectives::Exposed clock(owner_);
-    owner_.progress();
-  }
-  return complete_;
-}
-
-void MpiOperation::wait() {
-  if (complete_) return;
-  const MpiCollectives::Exposed clock(owner_);
-  wait_until([&] {
-    owner_.progress();
-    return complete_;
-  });
-}
 
 /// The smallest free workspace that is large enough, else the largest one, which then grows: so the sizes settle after
 /// the first calls.
-std::unique_ptr<Workspace> MpiCollectives::take_workspace(std::size_t bytes) {
-  if (pool_.empty()) return std::make_unique<Workspace>();
-  const auto best = std::min_element(pool_.begin(), pool_.end(), [&](const auto& a, const auto& b) {
+Workspace& MpiCollectives::take_workspace(std::size_t bytes, MpiOperation& user) {
+  if (free_.empty()) {
+    workspaces_.push_back(std::make_unique<Workspace>());
+    free_.push_back(workspaces_.back().get());
+  }
+  const auto best = std::min_element(free_.begin(), free_.end(), [&](const Workspace* a, const Workspace* b) {
     const bool a_fits = a->size() >= bytes, b_fits = b->size() >= bytes;
     if (a_fits != b_fits) return a_fits;
     return a_fits ? a->size() < b->size() : a->size() > b->size();
   });
-  auto workspace = std::move(*best);
-  pool_.erase(best);
-  return workspace;
+  Workspace* const workspace = *best;
+  free_.erase(best);
+  user.completed = [this, workspace] { free_.push_back(workspace); };
+  return *workspace;
 }
 
 Ticket MpiCollectives::start(std::unique_ptr<MpiOperation> operation) {
-  under_way_.push_back(operation.get());
+  operation->start();
   return Ticket(std::move(operation));
 }
 
@@ -231,15 +136,15 @@ Ticket MpiCollectives::all_gather(const void* send, void* recv, std::size_t coun
     return Ticket();
   }
   exec.fence();  // kernels may still write what is sent, or read what is received
-  const Exposed clock(*this);
+  const ExposedTime clock(stats_);
   stats_.bytes_sent += (ranks_ - 1) * bytes;
-  auto operation = std::make_unique<MpiOperation>(*this);
+  auto operation = make_operation();
   if constexpr (direct) {
     start_all_gather(mine == my_place ? MPI_IN_PLACE : send, recv, count, type_of(element), comm_.get(),
                      operation->requests);
   } else {
-    operation->workspace = take_workspace(ranks_ * bytes);
-    Bytes* const mirror = Workspace::ensure(operation->workspace->mirror, ranks_ * bytes, "atoll::host_mirror");
+    Workspace& workspace = take_workspace(ranks_ * bytes, *operation);
+    Bytes* const mirror = Workspace::ensure(workspace.mirror, ranks_ * bytes, "atoll::host_mirror");
     copy_bytes<Kokkos::HostSpace, Memory>(mirror + me_ * bytes, mine, bytes, exec);
     start_all_gather(MPI_IN_PLACE, mirror, count, type_of(element), comm_.get(), operation->requests);
     operation->stages.push_back(
@@ -282,16 +187,16 @@ Ticket MpiCollectives::reduce_scatter(const void* send, void* recv, std::size_t 
     return Ticket();
   }
   exec.fence();
-  const Exposed clock(*this);
+  const ExposedTime clock(stats_);
   stats_.bytes_sent += others;
-  auto operation = std::make_unique<MpiOperation>(*this);
-  operation->workspace = take_workspace(direct ? others : ranks_ * bytes + others);
-  Bytes* const received = Workspace::ensure(operation->workspace->received, others, "atoll::receive_workspace");
+  auto operation = make_operation();
+  Workspace& workspace = take_workspace(direct ? others : ranks_ * bytes + others, *operation);
+  Bytes* const received = Workspace::ensure(workspace.received, others, "atoll::receive_workspace");
   Bytes* incoming = received;
   const Bytes* outgoing = slices;
   if constexpr (!direct) {
-    incoming = Workspace::ensure(operation->workspace->incoming, others, "atoll::host_incoming");
-    Bytes* const mirror = Workspace::ensure(operation->workspace->mirror, ranks_ * bytes, "atoll::host_mirror");
+    incoming = Workspace::ensure(workspace.incoming, others, "atoll::host_incoming");
+    Bytes* const mirror = Workspace::ensure(workspace.mirror, ranks_ * bytes, "atoll::host_mirror");
     copy_bytes<Kokkos::HostSpace, Memory>(mirror, slices, ranks_ * bytes, exec);
     outgoing = mirror;
   }
@@ -313,16 +218,16 @@ Ticket MpiCollectives::all_reduce(void* data, std::size_t count, Element element
   const std::size_t others = (ranks_ - 1) * mine.size() * bytes;
   Bytes* const own = static_cast<Bytes*>(data) + mine.begin * bytes;
   exec.fence();
-  const Exposed clock(*this);
+  const ExposedTime clock(stats_);
   stats_.bytes_sent += 2 * (ranks_ - 1) * width * bytes;
-  auto operation = std::make_unique<MpiOperation>(*this);
-  operation->workspace = take_workspace(direct ? others : count * bytes + others);
-  Bytes* const received = Workspace::ensure(operation->workspace->received, others, "atoll::receive_workspace");
+  auto operation = make_operation();
+  Workspace& workspace = take_workspace(direct ? others : count * bytes + others, *operation);
+  Bytes* const received = Workspace::ensure(workspace.received, others, "atoll::receive_workspace");
   Bytes* incoming = received;
   Bytes* all = static_cast<Bytes*>(data);  // what MPI sends from, and gathers into
   if constexpr (!direct) {
-    incoming = Workspace::ensure(operation->workspace->incoming, others, "atoll::host_incoming");
-    all = Workspace::ensure(operation->workspace->mirror, count * bytes, "atoll::host_mirror");
+    incoming = Workspace::ensure(workspace.incoming, others, "atoll::host_incoming");
+    all = Workspace::ensure(workspace.mirror, count * bytes, "atoll::host_mirror");
     copy_bytes<Kokkos::HostSpace, Memory>(all, static_cast<const Bytes*>(data), count * bytes, exec);
   }
   exchange(all, count, width, incoming, element, next_tag(), operation->requests);

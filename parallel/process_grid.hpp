@@ -20,6 +20,7 @@ struct ParallelOptions {
   int group_size = 0;  ///< ranks of one federation group
   int groups = 0;      ///< G: number of federation groups
   bool reshard_after_forward = true;
+  int prefetch = 1;  ///< units gathered ahead of the one that computes; 0: nothing overlaps
 };
 
 /// R replicas of S shards.

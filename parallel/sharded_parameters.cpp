@@ -3,30 +3,59 @@
 
 #include "core/launch.hpp"
 
+#include <algorithm>
+
 namespace atl {
+
+std::size_t buffers_needed(const std::vector<UnitSpec>& units, int buffer, int window) {
+  std::size_t most = 0, among = 0;
+  for (std::size_t i = 0; i < units.size(); ++i) {
+    if (units[i].buffer == buffer) ++among;
+    const std::size_t width = static_cast<std::size_t>(window);
+    if (i >= width && units[i - width].buffer == buffer) --among;
+    most = std::max(most, among);
+  }
+  return most;
+}
 
 template <class T>
 ShardedParameters<T>::ShardedParameters(const std::vector<UnitSpec>& units, Collectives& shard, Collectives& replica,
-                                        AfterForward after)
-    : shard_(shard), replica_(replica), after_(after) {
-  std::vector<std::size_t> full_size, gradient_size;
+                                        AfterForward after, int prefetch)
+    : shard_(shard), replica_(replica), after_(after), prefetch_(static_cast<std::size_t>(prefetch)) {
+  ATOLL_REQUIRE(prefetch >= 0);
+  std::vector<std::size_t> gathered_size, gradient_size;
+  const auto at_least = [](std::vector<std::size_t>& sizes, std::size_t index, std::size_t size) {
+    sizes.resize(std::max(sizes.size(), index + 1));
+    sizes[index] = std::max(sizes[index], size);
+  };
   for (std::size_t i = 0; i < units.size(); ++i) {
     ShardLayout layout(units[i], shard.size());
     const Range owned = layout.owned(shard.rank());
     const std::size_t n = layout.shard_size(), buffer = static_cast<std::size_t>(units[i].buffer);
     const std::string& name = units[i].name;
-    full_size.resize(std::max(full_size.size(), (after == AfterForward::keep ? i : buffer) + 1));
-    gradient_size.resize(std::max(gradient_size.size(), buffer + 1));
-    auto& full = full_size[after == AfterForward::keep ? i : buffer];
-    full = std::max(full, layout.padded_size());
-    gradient_size[buffer] = std::max(gradient_size[buffer], layout.padded_size());
+    at_least(gathered_size, after == AfterForward::keep ? i : buffer, layout.padded_size());
+    at_least(gradient_size, buffer, layout.padded_size());
     units_.push_back({std::move(layout), owned, allocate<R>("atoll::master " + name, n),
                       allocate<R>("atoll::gradient " + name, n), View1<R>(), View1<R>()});
   }
-  // A replica of one rank computes on its master weights; copies exist only where the type or the size differs.
-  const bool needs_full = shard.size() > 1 || !std::is_same_v<T, R>;
-  for (const auto size : full_size) buffers_.push_back({allocate<T>("atoll::gathered", needs_full ? size : 0), none});
-  for (const auto size : gradient_size) gradient_buffers_.push_back(allocate<R>("atoll::full_gradient", size));
+  const auto needed = [&](std::size_t buffer, int window) {
+    return buffers_needed(units, static_cast<int>(buffer), window);
+  };
+  for (std::size_t b = 0; b < gathered_size.size(); ++b) {
+    auto& buffers = buffers_.emplace_back(after == AfterForward::keep ? 1 : needed(b, prefetch + 1));
+    if (!computes_on_master())
+      for (Buffer& buffer : buffers) buffer.full = allocate<T>("atoll::gathered", gathered_size[b]);
+  }
+  for (std::size_t b = 0; b < gradient_size.size(); ++b) {
+    auto& buffers = gradient_buffers_.emplace_back(needed(b, gradient_window(prefetch)));
+    for (GradientBuffer& buffer : buffers) buffer.full = allocate<R>("atoll::full_gradient", gradient_size[b]);
+  }
+}
+
+/// A replica of one rank computes on its master weights; copies exist only where the type or the size differs.
+template <class T>
+bool ShardedParameters<T>::computes_on_master() const {
+  return std::is_same_v<T, R> && shard_.size() == 1;
 }
 
 template <class T>
@@ -37,31 +66,64 @@ std::int64_t ShardedParameters<T>::parameter_count() const {
 }
 
 template <class T>
-std::size_t ShardedParameters<T>::slot(std::size_t index) const {
-  return after_ == AfterForward::keep ? index : static_cast<std::size_t>(units_[index].layout.unit().buffer);
+auto ShardedParameters<T>::buffers_of(std::size_t index) -> std::vector<Buffer>& {
+  return buffers_[after_ == AfterForward::keep ? index : static_cast<std::size_t>(units_[index].layout.unit().buffer)];
+}
+
+template <class T>
+auto ShardedParameters<T>::find(std::size_t index) -> Buffer* {
+  for (Buffer& buffer : buffers_of(index))
+    if (buffer.unit == index) return &buffer;
+  return nullptr;
+}
+
+template <class T>
+bool ShardedParameters<T>::start_gather(const Exec& exec, std::size_t index) {
+  if (find(index) != nullptr) return true;
+  auto& candidates = buffers_of(index);
+  const auto free = std::find_if(candidates.begin(), candidates.end(), [](const Buffer& b) { return b.unit == none; });
+  if (free == candidates.end()) return false;
+  const auto& unit = units_[index];
+  const std::size_t n = unit.layout.shard_size();
+  T* const full = free->full.data();
+  if constexpr (std::is_same_v<T, R>) {
+    free->arriving = shard_.all_gather(unit.master.data(), full, n, element_of<T>(), exec);
+  } else {
+    T* const mine = full + n * static_cast<std::size_t>(shard_.rank());
+    const R* const from = unit.master.data();
+    for_each(
+        "atoll::cast_parameters", exec, n, KOKKOS_LAMBDA(const std::int64_t i) { mine[i] = T(from[i]); });
+    free->arriving = shard_.all_gather(mine, full, n, element_of<T>(), exec);
+  }
+  free->unit = index;
+  return true;
+}
+
+template <class T>
+void ShardedParameters<T>::expect_gathers(const std::vector<std::size_t>& order) {
+  expected_.assign(order.begin(), order.end());
 }
 
 template <class T>
 View1<const T> ShardedParameters<T>::gather(const Exec& exec, std::size_t index) {
-  auto& unit = units_[index];
-  if constexpr (std::is_same_v<T, R>)
-    if (shard_.size() == 1) return unit.master;
-  Buffer& buffer = buffers_[slot(index)];
-  const View1<T> full = part(buffer.full, 0, unit.layout.padded_size());
-  if (buffer.unit == index) return full;
-  ATOLL_REQUIRE(buffer.unit == none);
-  const std::size_t n = unit.layout.shard_size();
-  if constexpr (std::is_same_v<T, R>) {
-    shard_.all_gather(unit.master.data(), full.data(), n, element_of<T>(), exec).wait();
-  } else {
-    T* const mine = full.data() + n * static_cast<std::size_t>(shard_.rank());
-    const R* const from = unit.master.data();
-    for_each(
-        "atoll::cast_parameters", exec, n, KOKKOS_LAMBDA(const std::int64_t i) { mine[i] = T(from[i]); });
-    shard_.all_gather(mine, full.data(), n, element_of<T>(), exec).wait();
+  if (!expected_.empty()) {
+    ATOLL_REQUIRE(expected_.front() == index);
+    expected_.pop_front();
   }
-  buffer.unit = index;
-  return full;
+  if constexpr (std::is_same_v<T, R>)
+    if (computes_on_master()) return units_[index].master;
+  ATOLL_REQUIRE(start_gather(exec, index));
+  Buffer& buffer = *find(index);
+  buffer.arriving.wait();
+  prefetch(exec);
+  return part(buffer.full, 0, units_[index].layout.padded_size());
+}
+
+/// In the expected order, and no further than the first unit that finds no free buffer.
+template <class T>
+void ShardedParameters<T>::prefetch(const Exec& exec) {
+  for (std::size_t i = 0; i < std::min(prefetch_, expected_.size()); ++i)
+    if (!start_gather(exec, expected_[i])) return;
 }
 
 template <class T>
@@ -79,40 +141,74 @@ void ShardedParameters<T>::release_after_forward(std::size_t index) {
 
 template <class T>
 void ShardedParameters<T>::release(std::size_t index) {
-  Buffer& buffer = buffers_[slot(index)];
-  if (buffer.unit == index) buffer.unit = none;
+  Buffer* const buffer = find(index);
+  if (buffer == nullptr) return;
+  buffer->arriving.wait();
+  buffer->unit = none;
+}
+
+template <class T>
+void ShardedParameters<T>::begin_gradients(std::int64_t reductions) {
+  reductions_ = reductions;
+  for (auto& unit : units_) unit.reductions = 0;
 }
 
 template <class T>
 View1<Accumulator<T>> ShardedParameters<T>::gradient(const Exec& exec, std::size_t index) {
   const auto& unit = units_[index];
-  const View1<R>& buffer = gradient_buffers_[static_cast<std::size_t>(unit.layout.unit().buffer)];
+  auto& candidates = gradient_buffers_[static_cast<std::size_t>(unit.layout.unit().buffer)];
+  const auto holds = [&](std::size_t which) {
+    return std::find_if(candidates.begin(), candidates.end(), [&](const auto& b) { return b.unit == which; });
+  };
+  auto place = holds(index);
+  if (place != candidates.end() && reducing_ == index) {  // the unit's gradient of the micro-batch before
+    finish_reduction(exec);
+    place = candidates.end();
+  }
+  if (place == candidates.end()) place = holds(none);
+  if (place == candidates.end()) {
+    finish_reduction(exec);
+    place = holds(none);
+  }
+  ATOLL_REQUIRE(place != candidates.end());
+  place->unit = index;
   const std::size_t size = unit.layout.size(), padded = unit.layout.padded_size();
-  fill(exec, part(buffer, size, padded - size), R(0));
-  return part(buffer, 0, padded);
+  fill(exec, part(place->full, size, padded - size), R(0));
+  return part(place->full, 0, padded);
 }
 
 template <class T>
 void ShardedParameters<T>::reduce(const Exec& exec, std::size_t index) {
+  finish_reduction(exec);
   auto& unit = units_[index];
-  const View1<R>& full = gradient_buffers_[static_cast<std::size_t>(unit.layout.unit().buffer)];
-  shard_
-      .reduce_scatter(full.data(), unit.gradient.data(), unit.layout.shard_size(), element_of<R>(), unit.has_gradient,
-                      exec)
-      .wait();
-  unit.has_gradient = true;
+  const auto& candidates = gradient_buffers_[static_cast<std::size_t>(unit.layout.unit().buffer)];
+  const auto place = std::find_if(candidates.begin(), candidates.end(), [&](const auto& b) { return b.unit == index; });
+  ATOLL_REQUIRE(place != candidates.end());
+  reducing_ = index;
+  reduction_ = shard_.reduce_scatter(place->full.data(), unit.gradient.data(), unit.layout.shard_size(),
+                                     element_of<R>(), unit.reductions > 0, exec);
+  // Of one rank it is complete at once, and the sum over the replicas may begin.
+  if (prefetch_ == 0 || shard_.size() == 1) finish_reduction(exec);
 }
 
 template <class T>
-void ShardedParameters<T>::reduce_over_replicas(const Exec& exec) {
-  if (replica_.size() == 1) return;
-  for (auto& unit : units_)
-    replica_.all_reduce(unit.gradient.data(), unit.layout.shard_size(), element_of<R>(), exec).wait();
+void ShardedParameters<T>::finish_reduction(const Exec& exec) {
+  if (reducing_ == none) return;
+  reduction_.wait();
+  auto& unit = units_[reducing_];
+  for (auto& buffer : gradient_buffers_[static_cast<std::size_t>(unit.layout.unit().buffer)])
+    if (buffer.unit == reducing_) buffer.unit = none;
+  reducing_ = none;
+  if (++unit.reductions < reductions_ || replica_.size() == 1) return;
+  replica_sum_.wait();
+  replica_sum_ = replica_.all_reduce(unit.gradient.data(), unit.layout.shard_size(), element_of<R>(), exec);
+  if (prefetch_ == 0) replica_sum_.wait();
 }
 
 template <class T>
-void ShardedParameters<T>::clear_gradients() {
-  for (auto& unit : units_) unit.has_gradient = false;
+void ShardedParameters<T>::finish_gradients(const Exec& exec) {
+  finish_reduction(exec);
+  replica_sum_.wait();
 }
 
 template <class T>

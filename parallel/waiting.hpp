@@ -4,6 +4,8 @@
 /// compute, so blocking calls are not used: everything is started, and tested by the loop below.
 #pragma once
 
+#include "core/progress.hpp"
+
 #include <mpi.h>
 
 #include <vector>
@@ -44,11 +46,14 @@ class Pause {
   int tests_ = 0;
 };
 
-/// Returns when `done()`, which tests and makes progress, is true.
+/// Returns when `done()`, which tests and makes progress, is true. Whatever else is under way goes on meanwhile.
 template <class Test>
 void wait_until(Test&& done) {
   Pause pause;
-  while (!done()) pause();
+  while (!done()) {
+    make_progress();
+    pause();
+  }
 }
 
 /// Completes all requests (they become MPI_REQUEST_NULL). Throws Error if one failed.

@@ -115,5 +115,26 @@ TEST(GemmLibrary, HasANameAndTakesThreads) {
   EXPECT_EQ(multiplied(p, a, a, 0.0f, a), converted<float>(naive(p, a, a, 0.0f, a)));
 }
 
+// Products above 2^28 multiplications, which the host computes in parts: 256 rows of c at once, or 256 terms of its
+// sums.
+TYPED_TEST(Gemm, LargeProductsAreWhole) {
+  using T = TypeParam;
+  for (const Product& p :
+       {Product{Transpose::no, Transpose::yes, 300, 1000, 1000}, Product{Transpose::no, Transpose::no, 300, 1000, 1000},
+        Product{Transpose::yes, Transpose::no, 1000, 1000, 300}}) {
+    const auto a = random_integers<T>(1, p.m * p.k), b = random_integers<T>(2, p.k * p.n),
+               c = random_integers<T>(3, p.m * p.n);
+    const std::vector<T> product = multiplied(p, a, b, T(2), c);
+    for (const std::size_t i : {std::size_t(0), std::size_t(255), std::size_t(256), p.m - 1})
+      for (std::size_t j = 0; j < p.n; j += 37) {
+        double sum = 2 * static_cast<double>(c[i * p.n + j]);
+        for (std::size_t l = 0; l < p.k; ++l)
+          sum += static_cast<double>(p.a_op == Transpose::yes ? a[l * p.m + i] : a[i * p.k + l]) *
+                 static_cast<double>(p.b_op == Transpose::yes ? b[j * p.k + l] : b[l * p.n + j]);
+        ASSERT_EQ(static_cast<double>(product[i * p.n + j]), sum) << i << ", " << j;
+      }
+  }
+}
+
 }  // namespace
 }  // namespace atl::test

@@ -82,6 +82,7 @@ TEST_F(RunConfigTest, KeysAreAContract) {
       "optimizer.kind optimizer.lr optimizer.betas optimizer.eps optimizer.weight_decay optimizer.clip_norm "
       "schedule.kind schedule.warmup schedule.min_lr schedule.decay_steps "
       "parallel.strategy parallel.shard_size parallel.group_size parallel.groups parallel.reshard_after_forward "
+      "parallel.prefetch "
       "federation.every federation.outer federation.weights "
       "eval.every eval.batches log.every log.level ");
 }
@@ -138,6 +139,7 @@ TEST_F(RunConfigTest, ReadsEveryKey) {
     group_size = 4
     groups = 3
     reshard_after_forward = false
+    prefetch = 2
     [federation]
     every = 5
     outer = "fedavg"
@@ -196,6 +198,7 @@ TEST_F(RunConfigTest, ReadsEveryKey) {
   EXPECT_EQ(config.parallel.group_size, 4);
   EXPECT_EQ(config.parallel.groups, 3);
   EXPECT_FALSE(config.parallel.reshard_after_forward);
+  EXPECT_EQ(config.parallel.prefetch, 2);
   EXPECT_EQ(config.federation.every, 5);
   EXPECT_EQ(config.federation.outer, FederationOptions::Outer::fedavg);
   EXPECT_EQ(config.federation.weights, FederationOptions::Weights::uniform);

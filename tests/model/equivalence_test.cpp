@@ -64,11 +64,14 @@ TEST(Equivalence, SinglePrecision) {
   expect_equal_to_one_rank<float>(Head::own, TinyOptions(), {1e-6, 1e-6, 2e-6, 1e-5});
 }
 
-/// Parameters after a short run, whose losses are appended.
+/// Parameters after a short run of two micro-batches a step, whose losses are appended.
 FullUnits<float> trained(Head head, const ParallelOptions& grid, std::vector<double>& losses) {
   TinyRun<float> run(MPI_COMM_WORLD, tiny_config(head), grid);
   for (std::int64_t i = 1; i <= 2; ++i) {
-    const StepResult result = run.step(i, batch);
+    const Range mine = run.my_sequences(i, batch);
+    const std::vector<Batch> halves{run.batch(share(mine, 2, 0)), run.batch(share(mine, 2, 1))};
+    const StepResult result =
+        training_step<float>(run.exec, run.model, run.optimizer, run.communicators.group, halves, 0.01);
     losses.insert(losses.end(), {result.loss, result.gradient_norm});
   }
   return run.masters();
@@ -91,6 +94,20 @@ TEST(Equivalence, KeepingGatheredUnitsChangesNoBit) {
   expect_same(Head::tied, all, keeping(all));
   expect_same(Head::own, all, keeping(all));
   if (world_ranks() % 2 == 0) expect_same(Head::own, some, keeping(some));
+}
+
+ParallelOptions prefetching(ParallelOptions options, int prefetch) {
+  options.prefetch = prefetch;
+  return options;
+}
+
+TEST(Equivalence, OverlapChangesNoBit) {
+  std::vector<ParallelOptions> all = grids();
+  all.push_back(keeping(all.front()));
+  for (const ParallelOptions& grid : all)
+    for (const int prefetch : {1, 2, 3})
+      for (const Head head : {Head::tied, Head::own})
+        expect_same(head, prefetching(grid, 0), prefetching(grid, prefetch));
 }
 
 TEST(Equivalence, TwoRunsGiveTheSameBits) {

@@ -86,6 +86,7 @@ struct Trained {
     const double scale = 1.0 / static_cast<double>(fixture.counted);
     const double forward = run.model.forward(run.exec, batch);
     const double both = run.model.forward_backward(run.exec, batch, scale);
+    run.parameters.finish_gradients(run.exec);
     EXPECT_EQ(forward, both);
     loss = run.communicators.world.sum(both) * scale;
     gradients = run.gradients();
@@ -182,6 +183,7 @@ TEST(Llama, IgnoredTargetsGiveNoGradient) {
   const LlamaConfig config = tiny_config(Head::own);
   TinyRun<float> run(MPI_COMM_WORLD, config, grid_of(Strategy::fsdp));
   EXPECT_EQ(run.model.forward_backward(run.exec, run.batch({0, 0}), 1.0), 0.0);
+  run.parameters.finish_gradients(run.exec);
   for (const auto& unit : run.gradients())
     for (const float value : unit) ASSERT_EQ(value, 0.0f);
 }

@@ -108,6 +108,7 @@ void compare(const LlamaConfig& config, const ParallelOptions& parallel, Recompu
   options.group = grid.shape();
   options.groups = grid.number_of_groups();
   options.after = parallel.reshard_after_forward ? AfterForward::reshard : AfterForward::keep;
+  options.prefetch = parallel.prefetch;
   options.precision = std::is_same_v<T, double> ? Precision::fp64 : Precision::fp32;
   options.optimizer = kind;
   const MemoryPlan plan = plan_memory(config, options);
@@ -126,7 +127,7 @@ void compare(const LlamaConfig& config, const ParallelOptions& parallel, Recompu
   const auto shard = make_mpi_collectives(communicators.shard);
   const auto replica = make_mpi_collectives(communicators.replica);
   const auto federated = make_mpi_collectives(communicators.federation);
-  ShardedParameters<T> parameters(llama_units(config), *shard, *replica, options.after);
+  ShardedParameters<T> parameters(llama_units(config), *shard, *replica, options.after, parallel.prefetch);
   initialise(exec, config, 1, parameters);
   Llama<T> model(config, options.shape, parameters);
   OptimizerOptions update;
@@ -172,6 +173,10 @@ std::vector<ParallelOptions> grids(int ranks) {
     all.push_back(options);
   };
   add(Strategy::fsdp, 0, 0, true);
+  for (const int prefetch : {0, 2, 3}) {
+    all.push_back(all.front());
+    all.back().prefetch = prefetch;
+  }
   add(Strategy::fsdp, 0, 0, false);
   add(Strategy::ddp, 0, 0, true);
   if (ranks % 2 == 0) {
@@ -214,12 +219,17 @@ TEST(MemoryPlan, KnowsTheSizesOfLlama8B) {
   EXPECT_EQ(plan.of(MemoryUse::master), 8030261248ull * 4 / 64);
   EXPECT_EQ(plan.of(MemoryUse::gradients), plan.of(MemoryUse::master));
   EXPECT_EQ(plan.of(MemoryUse::moments), 2 * plan.of(MemoryUse::master));
-  EXPECT_EQ(plan.of(MemoryUse::gathered), 4 * (head + block));
-  EXPECT_EQ(plan.of(MemoryUse::full_gradients), 4 * (head + block));
+  EXPECT_EQ(plan.of(MemoryUse::gathered), 4 * (head + 2 * block));
+  EXPECT_EQ(plan.of(MemoryUse::full_gradients), 4 * (head + 2 * block));
   EXPECT_EQ(plan.of(MemoryUse::receive), head / 64 * 63 * 4);
   EXPECT_EQ(plan.of(MemoryUse::logits), 1024ull * 128256 * 4);
   EXPECT_EQ(plan.of(MemoryUse::federation), 0u);
   EXPECT_EQ(plan.peak(), plan.total() + 4 * head);
+  options.prefetch = 0;
+  EXPECT_EQ(plan_memory(config, options).of(MemoryUse::gathered), 4 * (head + block));
+  EXPECT_EQ(plan_memory(config, options).of(MemoryUse::full_gradients), 4 * (head + block));
+  options.prefetch = 2;
+  EXPECT_EQ(plan_memory(config, options).of(MemoryUse::gathered), 4 * (head + 3 * block));
 }
 
 TEST(MemoryPlan, MomentsAndElementsFollowTheOptions) {

@@ -97,7 +97,7 @@ struct TinyRun {
         grid(place.grid),
         communicators(place.communicators),
         parameters(llama_units(config), *place.shard, *place.replica,
-                   parallel.reshard_after_forward ? AfterForward::reshard : AfterForward::keep),
+                   parallel.reshard_after_forward ? AfterForward::reshard : AfterForward::keep, parallel.prefetch),
         model(config, settings.shape, parameters),
         optimizer(settings.optimizer, parameters, communicators.shard),
         federation(settings.federation, settings.steps, grid, communicators, *place.federation, *place.replica,

@@ -1,7 +1,7 @@
 /// Collectives against sequential references, to the bit. SPDX-License-Identifier: Apache-2.0
 #include "parallel/collectives.hpp"
 
-#include "core/array.hpp"
+#include "core/launch.hpp"
 #include "core/random.hpp"
 #include "parallel/communicator.hpp"
 #include "parallel/mpi_transfer.hpp"
@@ -53,6 +53,12 @@ void expect_same_bits(const View1<T>& actual, const std::vector<T>& expected) {
     ASSERT_EQ(std::memcmp(&host[i], &expected[i], sizeof(T)), 0)
         << "element " << i << ": " << host[i] << ", " << expected[i];
   }
+}
+
+template <class T>
+void launch_kernel(const View1<T>& x) {
+  for_each(
+      "test::kernel", exec, x.extent(0), KOKKOS_LAMBDA(const std::int64_t i) { x(i) = T(0); });
 }
 
 template <class T>
@@ -202,6 +208,27 @@ TYPED_TEST(CollectivesTest, TestAloneCompletes) {
   while (!ticket.test()) std::this_thread::yield();
   EXPECT_TRUE(ticket.test());
   expect_same_bits(data, sums<TypeParam>(this->n, 0, 1000));
+}
+
+// An all-reduce goes on by itself through both of its exchanges while kernels are launched: nobody tests or waits.
+TYPED_TEST(CollectivesTest, KernelsLetTransfersGoOn) {
+  const auto data = allocate<TypeParam>("test::data", 1000);
+  fill(exec, data, TypeParam(1));
+  Ticket ticket = this->collectives->all_reduce(data.data(), data.extent(0), this->element, exec);
+  const auto other = allocate<TypeParam>("test::other", 10);
+  const std::vector<TypeParam> sum(data.extent(0), static_cast<TypeParam>(this->ranks));
+  const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(20);
+  const auto launched = [&] {
+    std::this_thread::sleep_for(std::chrono::microseconds(100));
+    launch_kernel(other);
+    return to_host(data) == sum;
+  };
+  while (!launched() && std::chrono::steady_clock::now() < end) {
+  }
+  EXPECT_EQ(to_host(data), sum);
+  // The others may still need this rank's messages.
+  ticket.wait();
+  this->world.barrier();
 }
 
 TYPED_TEST(CollectivesTest, CountsTheBytesOfARing) {

@@ -24,8 +24,9 @@ R value(std::size_t u, std::size_t i) {
 template <class T>
 struct Fixture {
   using R = Accumulator<T>;
-  explicit Fixture(const ParallelOptions& options, AfterForward after = AfterForward::reshard)
-      : place(GridCache::get(MPI_COMM_WORLD, options)), parameters(hand_made(), *place.shard, *place.replica, after) {}
+  explicit Fixture(const ParallelOptions& options, AfterForward after = AfterForward::reshard, int prefetch = 1)
+      : place(GridCache::get(MPI_COMM_WORLD, options)),
+        parameters(hand_made(), *place.shard, *place.replica, after, prefetch) {}
 
   void set_masters() {
     for (std::size_t u = 0; u < parameters.number_of_units(); ++u) {
@@ -125,16 +126,57 @@ TYPED_TEST(ShardedParametersTest, KeptUnitsStayUntilTheyAreReleased) {
   EXPECT_EQ(f.place.shard->stats().bytes_sent, sent) << "a unit that was kept was gathered again";
 }
 
+TYPED_TEST(ShardedParametersTest, GathersWhatIsExpectedAhead) {
+  if (world_ranks() == 1) return;  // computes on its master weights
+  for (const std::size_t prefetch : {0, 1, 2}) {
+    Fixture<TypeParam> f(grid_of(Strategy::fsdp), AfterForward::reshard, static_cast<int>(prefetch));
+    f.set_masters();
+    const std::vector<std::size_t> order{0, 1, 2, 1, 0};
+    const auto bytes_of = [&](std::size_t u) {
+      return f.parameters.unit(u).layout.shard_size() * sizeof(TypeParam) * static_cast<std::size_t>(world_ranks() - 1);
+    };
+    const std::uint64_t before = f.place.shard->stats().bytes_sent;
+    std::uint64_t sent = 0;
+    std::size_t started = 0;
+    f.parameters.expect_gathers(order);
+    for (std::size_t i = 0; i < order.size(); ++i) {
+      f.expect_full(order[i], f.parameters.gather(f.exec, order[i]));
+      // With 2 ahead, unit 1 of the middle is there twice in a row of three: it is not gathered again before its
+      // release.
+      if (prefetch < 2) {
+        for (; started < std::min(order.size(), i + prefetch + 1); ++started) sent += bytes_of(order[started]);
+        EXPECT_EQ(f.place.shard->stats().bytes_sent - before, sent) << prefetch << " ahead, gather " << i;
+      }
+      f.parameters.release(order[i]);
+    }
+    for (const std::size_t u : order) sent += prefetch < 2 ? 0 : bytes_of(u);
+    EXPECT_EQ(f.place.shard->stats().bytes_sent - before, sent) << prefetch << " ahead";
+    f.parameters.expect_gathers({1, 2});
+    EXPECT_THROW(f.parameters.gather(f.exec, 2), Error);
+  }
+}
+
+TEST(BuffersNeeded, AreThoseOfNeighbours) {
+  const std::vector<UnitSpec> units{{"embedding", {}, 0}, {"a", {}, 1}, {"b", {}, 1}, {"c", {}, 1}, {"head", {}, 0}};
+  for (const int window : {1, 2, 3, 4, 5}) {
+    EXPECT_EQ(buffers_needed(units, 0, window), window == 5 ? 2u : 1u);
+    EXPECT_EQ(buffers_needed(units, 1, window), static_cast<std::size_t>(std::min(window, 3)));
+  }
+}
+
 TYPED_TEST(ShardedParametersTest, SumsGradientsAndAddsReductions) {
   Fixture<TypeParam> f(grid_of(Strategy::fsdp));
   const int ranks = sum_to(world_ranks());
+  f.parameters.begin_gradients(2);
   for (std::size_t u = 0; u < 3; ++u) f.reduce(u, 1);
+  f.parameters.finish_gradients(f.exec);
   for (std::size_t u = 0; u < 3; ++u) f.expect_gradient(u, TypeParam(ranks));
   for (std::size_t u = 0; u < 3; ++u) f.reduce(u, 2);
+  f.parameters.finish_gradients(f.exec);
   for (std::size_t u = 0; u < 3; ++u) f.expect_gradient(u, TypeParam(3 * ranks));
-  f.parameters.clear_gradients();
+  f.parameters.begin_gradients(1);
   for (std::size_t u = 0; u < 3; ++u) f.reduce(u, 5);
-  f.parameters.reduce_over_replicas(f.exec);
+  f.parameters.finish_gradients(f.exec);
   for (std::size_t u = 0; u < 3; ++u) f.expect_gradient(u, TypeParam(5 * ranks));
 }
 
@@ -142,13 +184,15 @@ TYPED_TEST(ShardedParametersTest, SumsGradientsOverReplicas) {
   std::vector<ParallelOptions> grids{grid_of(Strategy::ddp)};
   for (const int s : {2, 4})
     if (s < world_ranks() && world_ranks() % s == 0) grids.push_back(grid_of(Strategy::hsdp, s));
-  for (const auto& grid : grids) {
-    Fixture<TypeParam> f(grid);
-    for (int micro_batch = 0; micro_batch < 2; ++micro_batch)
-      for (std::size_t u = 0; u < 3; ++u) f.reduce(u, 1);
-    f.parameters.reduce_over_replicas(f.exec);
-    for (std::size_t u = 0; u < 3; ++u) f.expect_gradient(u, TypeParam(2 * sum_to(world_ranks())));
-  }
+  for (const auto& grid : grids)
+    for (const int prefetch : {0, 1}) {
+      Fixture<TypeParam> f(grid, AfterForward::reshard, prefetch);
+      f.parameters.begin_gradients(2);
+      for (int micro_batch = 0; micro_batch < 2; ++micro_batch)
+        for (std::size_t u = 0; u < 3; ++u) f.reduce(u, 1);
+      f.parameters.finish_gradients(f.exec);
+      for (std::size_t u = 0; u < 3; ++u) f.expect_gradient(u, TypeParam(2 * sum_to(world_ranks())));
+    }
 }
 
 // Units 0 and 2 share a gradient buffer: what the larger one leaves there must not end up in the other one's padding.
@@ -156,6 +200,7 @@ TYPED_TEST(ShardedParametersTest, GradientPaddingIsZero) {
   Fixture<TypeParam> f(grid_of(Strategy::fsdp));
   f.reduce(2, 1);
   f.reduce(0, 1);
+  f.parameters.finish_gradients(f.exec);
   f.expect_gradient(0, TypeParam(sum_to(world_ranks())));
 }
 
