@@ -15,6 +15,7 @@
 #include <algorithm>
 #include <filesystem>
 #include <fstream>
+#include <numeric>
 #include <optional>
 
 namespace atl {
@@ -94,6 +95,8 @@ Subject find_subject(const Arguments& arguments) {
 
 /// The fewest ranks that the keys of [parallel] allow.
 int fewest_ranks(const ParallelOptions& parallel) {
+  if (!parallel.group_sizes.empty())
+    return std::accumulate(parallel.group_sizes.begin(), parallel.group_sizes.end(), 0);
   return std::max(1, parallel.groups) * std::max({1, parallel.group_size, parallel.shard_size});
 }
 
@@ -105,23 +108,44 @@ struct Inspection {
   MemoryPlan memory;
 };
 
-Inspection inspect(const Arguments& arguments) {
-  Subject subject = find_subject(arguments);
+/// What ranks of the group of `grid` need.
+Inspection inspect_group(const Subject& subject, const ProcessGrid& grid) {
   const RunConfig& config = subject.config;
-  const int ranks = arguments.ranks > 0 ? arguments.ranks : fewest_ranks(config.parallel);
-  const ProcessGrid grid(config.parallel, ranks, 0);
   const StepSchedule schedule(grid, config.train);
   MemoryOptions options;
   options.shape = {schedule.width(), config.data.sequence_length, config.train.recompute, config.train.loss_chunk};
   options.group = grid.shape();
   options.groups = grid.number_of_groups();
+  if (!grid.equal_groups()) options.unequal_groups = grid.groups();
+  options.outer = outer_options(config.federation);
   options.after = config.parallel.reshard_after_forward ? AfterForward::reshard : AfterForward::keep;
   options.prefetch = config.parallel.prefetch;
   options.precision = config.train.precision;
   options.optimizer = config.optimizer.kind;
   options.evaluates = !config.data.eval.empty();
-  MemoryPlan memory = plan_memory(subject.model, options);
-  return {std::move(subject), grid, options.shape, schedule.micro_batches(), std::move(memory)};
+  return {subject, grid, options.shape, schedule.micro_batches(), plan_memory(subject.model, options)};
+}
+
+/// Of the group whose ranks need the most memory, where groups differ.
+Inspection inspect(const Arguments& arguments) {
+  const Subject subject = find_subject(arguments);
+  const ParallelOptions& parallel = subject.config.parallel;
+  if (parallel.group_by == ParallelOptions::GroupBy::node || !parallel.group_file.empty())
+    throw ConfigError(
+        "the groups of parallel.group_by and parallel.group_file follow from where a job runs; for inspect give the "
+        "ranks of a node or cell instead, as in --set parallel.group_by= --set parallel.group_size=4");
+  const int ranks = arguments.ranks > 0 ? arguments.ranks : fewest_ranks(parallel);
+  const ProcessGrid grid(parallel, ranks, 0);
+  Inspection most = inspect_group(subject, grid);
+  std::vector<GroupShape> seen{grid.shape()};
+  for (int g = 1; g < grid.number_of_groups() && !grid.equal_groups(); ++g) {
+    const GroupShape& shape = grid.groups()[static_cast<std::size_t>(g)];
+    if (std::find(seen.begin(), seen.end(), shape) != seen.end()) continue;
+    seen.push_back(shape);
+    Inspection other = inspect_group(subject, ProcessGrid(parallel, ranks, grid.first_rank(g)));
+    if (other.memory.peak() > most.memory.peak()) most = std::move(other);
+  }
+  return most;
 }
 
 // --- output

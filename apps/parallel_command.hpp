@@ -6,16 +6,19 @@
 #include "parallel/launcher.hpp"
 #include "parallel/runtime.hpp"
 
+#include <chrono>
 #include <cstdio>
 #include <functional>
+#include <thread>
 
 namespace atl {
 
 /// What becomes of a launcher_mismatch: an error, or the business of the subcommand.
 enum class Launch { must_match, may_differ };
 
-/// Starts MPI and Kokkos, runs `work`, ends both. An error that all ranks share (CollectiveError) is told by rank 0 and
-/// ends every rank in order with its exit code; any other ends the whole job at once.
+/// Starts MPI and Kokkos, runs `work`, ends both. An error that all ranks share (CollectiveError, or GroupError of the
+/// one group) is told by rank 0 and ends every rank in order with its exit code; any other ends the whole job at once,
+/// that of a group among others by the group's first rank.
 inline int on_all_ranks(const std::function<int(const Runtime&)>& work, Launch launch = Launch::must_match) {
   static char name[] = "atoll";
   static char* arguments[] = {name, nullptr};
@@ -28,11 +31,19 @@ inline int on_all_ranks(const std::function<int(const Runtime&)>& work, Launch l
     if (!mismatch.empty()) return static_cast<int>(ExitCode::usage);
   }
   set_gemm_threads(runtime.threads_per_rank());
+  const auto end_in_order = [&](const Error& error) {
+    if (runtime.rank() == 0) std::fprintf(stderr, "atoll: error: %s\n", error.what());
+    return static_cast<int>(error.code());
+  };
   try {
     return work(runtime);
   } catch (const CollectiveError& error) {
-    if (runtime.rank() == 0) std::fprintf(stderr, "atoll: error: %s\n", error.what());
-    return static_cast<int>(error.code());
+    return end_in_order(error);
+  } catch (const GroupError& error) {
+    if (error.ranks() == runtime.size()) return end_in_order(error);
+    // The first rank ends all of them; should it be gone, somebody must.
+    if (!error.first()) std::this_thread::sleep_for(std::chrono::seconds(10));
+    abort_job(error.what(), error.code());
   } catch (const Error& error) {
     abort_job(error.what(), error.code());
   } catch (const std::exception& error) {

@@ -9,6 +9,7 @@
 #include "io/version.hpp"
 #include "model/initialise.hpp"
 #include "model/lr_schedule.hpp"
+#include "parallel/topology.hpp"
 
 #include <fmt/format.h>
 #include <spdlog/spdlog.h>
@@ -53,20 +54,19 @@ template <class T>
 int train(const RunConfig& config, const LlamaConfig& llama, const Runtime& runtime) {
   const Exec exec;
   const Communicator world(runtime.world());
-  std::optional<ProcessGrid> made_grid;
+  const std::vector<int> nodes = find_nodes(world);
+  const ProcessGrid grid = make_grid(config.parallel, world, nodes);
   std::optional<StepSchedule> made_schedule;
   collectively(world, [&] {
-    made_grid.emplace(config.parallel, world.size(), world.rank());
-    made_schedule.emplace(*made_grid, config.train);
+    made_schedule.emplace(grid, config.train);
     schedule_phases(config.schedule, config.train.steps);
     if (world.rank() == 0) prepare_folder(config);
   });
-  const ProcessGrid& grid = *made_grid;
   const StepSchedule& schedule = *made_schedule;
   const Communicators communicators(runtime.world(), grid);
   const auto shard = make_mpi_collectives(communicators.shard);
   const auto replica = make_mpi_collectives(communicators.replica);
-  const auto federated = make_mpi_collectives(communicators.federation);
+  FederationLinks links(grid, communicators);
 
   const DataSets data = open_data_sets(config, llama.vocab_size, world);
   const BatchSource source(data.train, config.data.sequence_length, static_cast<std::uint64_t>(config.run.seed));
@@ -83,14 +83,14 @@ int train(const RunConfig& config, const LlamaConfig& llama, const Runtime& runt
                  {schedule.width(), config.data.sequence_length, config.train.recompute, config.train.loss_chunk},
                  parameters);
   Optimizer<T> optimizer(config.optimizer, parameters, communicators.shard);
-  Federation<T> federation(config.federation, config.train.steps, grid, communicators, *federated, *replica,
-                           parameters);
+  Federation<T> federation(config.federation, config.train.steps, grid, communicators, links, *replica, parameters);
 
   std::optional<RunLog> made_log;
   collectively(world, [&] {
     made_log.emplace(
-        RunLog::Options{config.run.dir, config.train.steps, config.log.every, world.rank(), grid.number_of_groups()},
-        RunLog::Traffic{*shard, *replica, *federated});
+        RunLog::Options{config.run.dir, config.train.steps, config.log.every, world.rank(),
+                        static_cast<double>(schedule.world_batch()) / static_cast<double>(schedule.group_batch())},
+        RunLog::Traffic{*shard, *replica, links});
   });
   RunLog& log = *made_log;
   const auto run_evaluation = [&](std::int64_t step) {
@@ -106,6 +106,7 @@ int train(const RunConfig& config, const LlamaConfig& llama, const Runtime& runt
   const bool evaluates = data.eval != nullptr;
   spdlog::info("{} parameters; {}; {} sequences of {} tokens a step; {} steps", parameters.parameter_count(),
                grid.describe(), schedule.world_batch(), config.data.sequence_length, config.train.steps);
+  if (const std::string warning = node_warning(config.parallel, grid, nodes); !warning.empty()) spdlog::warn(warning);
   if (data.language)
     spdlog::info("synthetic language: floor perplexity {:.4f} with the context of a sequence, {:.4f} from one token",
                  data.language->floor, data.language->bigram);
@@ -127,6 +128,7 @@ int train(const RunConfig& config, const LlamaConfig& llama, const Runtime& runt
     if (federation.due(step)) {
       log.flush(federation);
       log.round(federation.aggregate(exec, parameters), step);
+      if (config.federation.inner_state == FederationOptions::InnerState::reset) optimizer.reset(exec);
     }
     const bool last = step == config.train.steps;
     if (evaluates && (last || (config.eval.every > 0 && step % config.eval.every == 0))) run_evaluation(step);

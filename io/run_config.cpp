@@ -3,6 +3,7 @@
 
 #include "core/errors.hpp"
 #include "model/lr_schedule.hpp"
+#include "parallel/outer_optimizer.hpp"
 
 #include <fmt/format.h>
 
@@ -68,6 +69,36 @@ void check_data(const RunConfig& config) {
         fmt::format("eval.every = {}, but there is nothing to evaluate on; give data.eval", config.eval.every));
 }
 
+/// Keys that would be ignored are refused: the run would be another one than it says.
+void check_federation(const RunConfig& config) {
+  const FederationOptions& federation = config.federation;
+  const bool federated = config.parallel.strategy == Strategy::fl_fsdp || config.parallel.strategy == Strategy::fl_hsdp;
+  outer_options(federation);
+  if (federated && federation.inner_state != FederationOptions::InnerState::keep &&
+      config.optimizer.kind == OptimizerOptions::Kind::sgd)
+    throw ConfigError(
+        "federation.inner_state has no meaning with optimizer.kind = \"sgd\", which has no moments; "
+        "remove it");
+  if (federated) return;
+  const char* const fix = "remove it, or use strategy \"fl+fsdp\" or \"fl+hsdp\"";
+  if (federation.outer != FederationOptions::Outer::fedavg)
+    throw ConfigError(fmt::format("federation.outer = \"{}\" has no meaning with parallel.strategy = \"{}\"; {}",
+                                  name_of(federation.outer), name_of(config.parallel.strategy), fix));
+  if (federation.inner_state != FederationOptions::InnerState::keep)
+    throw ConfigError(fmt::format("federation.inner_state has no meaning with parallel.strategy = \"{}\"; {}",
+                                  name_of(config.parallel.strategy), fix));
+}
+
+/// Gives every key of the outer optimizer that has a value in force.
+void give_all(FederationOptions& all) {
+  const OuterOptions in_force = outer_options(all);
+  using Outer = FederationOptions::Outer;
+  if (all.outer != Outer::fedavg) all.lr = in_force.lr;
+  if (all.outer == Outer::sgd) all.momentum = in_force.momentum, all.nesterov = in_force.nesterov;
+  if (in_force.beta2 > 0) all.betas = {in_force.beta1, in_force.beta2};
+  if (in_force.tau > 0) all.tau = in_force.tau;
+}
+
 }  // namespace
 
 LlamaConfig resolve_model(const RunConfig& config) {
@@ -118,6 +149,7 @@ void check(const RunConfig& config) {
     throw ConfigError(fmt::format("schedule.min_lr = {} is above optimizer.lr = {}, the highest learning rate",
                                   config.schedule.min_lr, config.optimizer.lr));
   schedule_phases(config.schedule, config.train.steps);
+  check_federation(config);
   resolve_model(config);
 }
 
@@ -135,6 +167,7 @@ RunConfig load_run_config(const std::string& path, const std::vector<std::string
 std::string show(const RunConfig& config) {
   RunConfig given = config, in_force = config;
   try {
+    give_all(in_force.federation);
     give_all(in_force.model, resolve_model(config));
   } catch (const ConfigError&) {  // of a configuration without a model the other keys can still be shown
   }

@@ -2,6 +2,7 @@
 #include "core/errors.hpp"
 #include "core/nearest_name.hpp"
 #include "io/run_config.hpp"
+#include "parallel/outer_optimizer.hpp"
 
 #include <fmt/format.h>
 
@@ -24,21 +25,82 @@ void limit_to_steps_or_fraction(ConfigKey& key) {
   };
 }
 
-void add_betas(ConfigTable& table, OptimizerOptions& optimizer) {
-  ConfigKey& key = table.add("optimizer.betas", "AdamW: decay of the first and of the second moment.");
+/// A key of two numbers in [0, 1); set(beta1, beta2) stores them.
+template <class Set>
+ConfigKey& add_betas(ConfigTable& table, const char* name, const char* documentation, const Set& set) {
+  ConfigKey& key = table.add(name, documentation);
   key.type = "array of two numbers";
   key.limits = "at least 0, below 1";
-  key.get = [&optimizer]() -> json { return json::array({optimizer.beta1, optimizer.beta2}); };
-  key.set = [&optimizer](const json& value) {
+  key.set = [set](const json& value) {
     if (!value.is_array()) throw WrongValue(fmt::format("is {}; expected an array of two numbers", kind_of(value)));
     if (value.size() != 2 || !value[0].is_number() || !value[1].is_number())
       throw WrongValue("is not an array of two numbers");
     for (const auto& beta : value)
       if (!(beta.get<double>() >= 0.0 && beta.get<double>() < 1.0))
         throw WrongValue("is out of range; both must be at least 0, below 1");
-    optimizer.beta1 = value[0].get<double>();
-    optimizer.beta2 = value[1].get<double>();
+    set(value[0].get<double>(), value[1].get<double>());
   };
+  return key;
+}
+
+void add_group_sizes(ConfigTable& table, std::vector<int>& sizes) {
+  ConfigKey& key = table.add("parallel.group_sizes",
+                             "Ranks of each group, where they differ; with fl+hsdp each a multiple of shard_size. "
+                             "Instead of group_size and groups.");
+  key.type = "array of integers";
+  key.limits = "at least 1";
+  key.absent = json::array();
+  key.get = [&sizes] { return json(sizes); };
+  key.set = [&sizes](const json& value) {
+    if (!value.is_array()) throw WrongValue(fmt::format("is {}; expected an array of integers", kind_of(value)));
+    std::vector<int> read;
+    for (const auto& entry : value) {
+      if (!entry.is_number_integer()) throw WrongValue("is not an array of integers");
+      if (entry < 1 || entry > (1 << 30)) throw WrongValue("is out of range; each must be at least 1");
+      read.push_back(entry.get<int>());
+    }
+    sizes = read;
+  };
+}
+
+void add_groups(ConfigTable& table, ParallelOptions& parallel) {
+  table.add("parallel.group_size", &parallel.group_size, at_least(0), "Ranks of a federation group.").absent = 0;
+  table.add("parallel.groups", &parallel.groups, at_least(0), "Number of federation groups.").absent = 0;
+  add_group_sizes(table, parallel.group_sizes);
+  using GroupBy = ParallelOptions::GroupBy;
+  ConfigKey& by = table.add_choice<GroupBy>(
+      "parallel.group_by", &parallel.group_by, {{"", GroupBy::none}, {"node", GroupBy::node}},
+      "node: the ranks of a node are a group, wherever they stand in the world. Instead of numbers.");
+  by.limits = quoted_choices({"node"}, " | ");
+  by.absent = "";
+  table
+      .add("parallel.group_file", &parallel.group_file,
+           "Path of a file of lines \"host cell\": the ranks on the hosts of a cell are a group, as of a dragonfly "
+           "network. Instead of numbers.")
+      .absent = "";
+}
+
+void add_outer_optimizer(ConfigTable& table, FederationOptions& federation) {
+  using Outer = FederationOptions::Outer;
+  std::vector<std::pair<std::string, Outer>> kinds;
+  for (const auto kind : {Outer::fedavg, Outer::sgd, Outer::adam, Outer::yogi, Outer::adagrad})
+    kinds.emplace_back(name_of(kind), kind);
+  table.add_choice<Outer>("federation.outer", &federation.outer, kinds,
+                          "Outer optimizer, the step that follows the averaging; fedavg: none. Only for strategies "
+                          "with fl+.");
+  table.add("federation.lr", &federation.lr, above(0),
+            "Learning rate of the outer optimizer; sgd: 0.7 where not given; required for adam, yogi, adagrad.");
+  table.add("federation.momentum", &federation.momentum, {.least = 0, .most = 1, .most_allowed = false},
+            "Momentum of outer sgd; 0.9 where not given.");
+  table.add("federation.nesterov", &federation.nesterov,
+            "Whether outer sgd's momentum is Nesterov's; true where not given, as DiLoCo.");
+  add_betas(table, "federation.betas", "Decays of outer adam and yogi; [0.9, 0.99] where not given.",
+            [&federation](double beta1, double beta2) {
+              federation.betas = {beta1, beta2};
+            })
+      .get = [&federation]() -> json { return federation.betas ? json(*federation.betas) : json(nullptr); };
+  table.add("federation.tau", &federation.tau, above(0),
+            "Added to the root in outer adam, yogi and adagrad; 0.001 where not given.");
 }
 
 json rope_scaling_json(const RopeScaling& rope) {
@@ -131,20 +193,11 @@ void add_model(ConfigTable& table, ModelOptions& model) {
 }
 
 void add_later_keys(ConfigTable& table) {
-  const json nothing = json::array();
   table.add_later("data.packing");
   table.add_later("train.tf32", json::array({false}));
   table.add_later("train.reduce_precision", json::array({"fp32"}));
   table.add_later("train.time_limit");
-  table.add_later("parallel.group_sizes", json::array({nothing}));
-  table.add_later("parallel.group_by");
   table.add_later("parallel.backend", json::array({"auto", "mpi"}));
-  table.add_later("federation.lr", json::array({1.0}));
-  table.add_later("federation.momentum", json::array({0.0}));
-  table.add_later("federation.nesterov", json::array({false}));
-  table.add_later("federation.betas");
-  table.add_later("federation.tau");
-  table.add_later("federation.inner_state", json::array({"keep"}));
   table.add_later("checkpoint.every", json::array({0}));
   table.add_later("checkpoint.align");
   table.add_later("checkpoint.keep");
@@ -206,7 +259,11 @@ ConfigTable run_config_table(RunConfig& config) {
                               {{"adamw", Optimizer::adamw}, {"sgd", Optimizer::sgd}},
                               "AdamW with decoupled weight decay, or plain gradient descent.");
   table.add("optimizer.lr", &config.optimizer.lr, above(0), "Highest learning rate of the schedule.");
-  add_betas(table, config.optimizer);
+  add_betas(table, "optimizer.betas", "AdamW: decay of the first and of the second moment.",
+            [&config](double beta1, double beta2) { config.optimizer.beta1 = beta1, config.optimizer.beta2 = beta2; })
+      .get = [&config]() -> json {
+    return json::array({config.optimizer.beta1, config.optimizer.beta2});
+  };
   table.add("optimizer.eps", &config.optimizer.eps, above(0), "AdamW: added to the root of the second moment.");
   table.add("optimizer.weight_decay", &config.optimizer.weight_decay, at_least(0),
             "Decoupled weight decay; norms have none.");
@@ -237,8 +294,7 @@ ConfigTable run_config_table(RunConfig& config) {
       "How the model and the data are spread over the ranks; fl+: federation groups that average.");
   table.add("parallel.shard_size", &config.parallel.shard_size, at_least(0), "Ranks that hold one copy of the model.")
       .absent = 0;
-  table.add("parallel.group_size", &config.parallel.group_size, at_least(0), "Ranks of a federation group.").absent = 0;
-  table.add("parallel.groups", &config.parallel.groups, at_least(0), "Number of federation groups.").absent = 0;
+  add_groups(table, config.parallel);
   table.add(
       "parallel.reshard_after_forward", &config.parallel.reshard_after_forward,
       "Whether a block's gathered weights are freed after forward and gathered again in backward (less memory), or "
@@ -250,18 +306,16 @@ ConfigTable run_config_table(RunConfig& config) {
 
   table.add("federation.every", &config.federation.every, at_least(1),
             "H: optimizer steps between two aggregations. This table counts only for strategies with fl+.");
-  using Outer = FederationOptions::Outer;
-  ConfigKey& outer = table.add_choice<Outer>("federation.outer", &config.federation.outer, {{"fedavg", Outer::fedavg}},
-                                             "What follows the averaging; fedavg: nothing.");
-  outer.set = [set = outer.set](const json& value) {
-    for (const char* later : {"sgd", "adam", "yogi", "adagrad"})
-      if (value == later) throw WrongValue("is not supported by this version yet; it does \"fedavg\"");
-    set(value);
-  };
+  add_outer_optimizer(table, config.federation);
   using Weights = FederationOptions::Weights;
   table.add_choice<Weights>("federation.weights", &config.federation.weights,
                             {{"tokens", Weights::tokens}, {"uniform", Weights::uniform}},
                             "What a group counts for in the mean: its target tokens of the round, or as any other.");
+  using InnerState = FederationOptions::InnerState;
+  table.add_choice<InnerState>(
+      "federation.inner_state", &config.federation.inner_state,
+      {{"keep", InnerState::keep}, {"average", InnerState::average}, {"reset", InnerState::reset}},
+      "The groups' own AdamW moments after an aggregation: as they were, their mean, or zero.");
 
   table.add("eval.every", &config.eval.every, at_least(0),
             "Optimizer steps between evaluations; 0: only after the last step.");

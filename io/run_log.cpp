@@ -27,7 +27,7 @@ std::int64_t peak_memory() {
 }
 
 RunLog::Mark RunLog::Mark::of(const Traffic& traffic, double seconds) {
-  const auto &s = traffic.shard.stats(), &r = traffic.replica.stats(), &f = traffic.federation.stats();
+  const CommunicationStats s = traffic.shard.stats(), r = traffic.replica.stats(), f = traffic.federation.stats();
   return {seconds, s.seconds_waited + r.seconds_waited + f.seconds_waited, s.bytes_sent, r.bytes_sent, f.bytes_sent};
 }
 
@@ -79,8 +79,8 @@ void RunLog::step(std::int64_t step, std::int64_t round, const StepResult& resul
 }
 
 std::string RunLog::progress_text(const StepRecord& record) const {
-  // All groups are assumed as fast as this one until the exchange says what they did.
-  const double rate = static_cast<double>(record.tokens * options_.groups) / record.step_seconds;
+  // All groups are assumed to take as long for a step as this one until the exchange says what they did.
+  const double rate = static_cast<double>(record.tokens) * options_.world_per_group / record.step_seconds;
   return fmt::format("loss {:.4f}  {}/s  comm {:.0f} %", record.loss, human_count(rate, "tokens"),
                      100 * record.exposed_comm_seconds / record.step_seconds);
 }

@@ -9,6 +9,7 @@
 #include "model/training_step.hpp"
 #include "parallel/collectives.hpp"
 #include "parallel/federation.hpp"
+#include "parallel/federation_links.hpp"
 
 #include <functional>
 #include <memory>
@@ -31,13 +32,13 @@ class RunLog {
     std::int64_t steps = 0;
     std::int64_t every = 10;  ///< steps between log lines where stderr is not a terminal
     int rank = 0;
-    int groups = 1;
+    double world_per_group = 1;  ///< sequences of all groups for one of this group
   };
   /// The communication whose bytes and waits are reported.
   struct Traffic {
     const Collectives& shard;
     const Collectives& replica;
-    const Collectives& federation;
+    const FederationLinks& federation;
   };
 
   RunLog(const Options& options, const Traffic& traffic);

@@ -4,6 +4,7 @@
 #include "core/norm.hpp"
 #include "core/rms_norm.hpp"
 #include "model/parameters.hpp"
+#include "parallel/federation_slices.hpp"
 
 #include <algorithm>
 #include <array>
@@ -149,15 +150,39 @@ class Planner {
 
   Bytes slice(Bytes shard) const { return equal_part(shard, replicas_, 0).size(); }
 
-  /// Federation::average, unit by unit; its buffers grow, and the old one is freed after the new one is there.
+  /// Elements of the first rank's slice of a unit by the set of ranks that it averages them with.
+  std::map<std::vector<int>, Bytes> pieces(const ShardLayout& unit) const {
+    std::map<std::vector<int>, Bytes> pieces;
+    if (groups_ == 1) return pieces;
+    const auto& all = options_.unequal_groups;
+    if (all.empty()) return {{{}, slice(unit.shard_size())}};
+    const auto mine = std::find(all.begin(), all.end(), options_.group) - all.begin();
+    for (const SlicePiece& piece : pieces_of_slice(unit.size(), all, static_cast<int>(mine), 0))
+      pieces[piece.owners] += piece.range.size();
+    return pieces;
+  }
+
+  /// Federation: the outer optimizer's state; then average, unit by unit. Its buffers grow, and the old one is freed
+  /// after the new one is there.
   void federation() {
-    if (groups_ == 1) return;
+    if (groups_ == 1 && !options_.outer.has_anchor()) return;
     Bytes own = 0, all = 0, received = 0, most = 0;
+    std::map<std::vector<int>, Bytes> workspaces;  // of the collectives that join a set
     for (const auto& unit : units_) {
+      const std::string& name = unit.unit().name;
+      const Bytes averaged = r(slice_of(unit.size(), options_.group, 0).size());
+      if (options_.outer.has_anchor()) add(MemoryUse::federation, "outer_anchor " + name, averaged);
+      if (options_.outer.has_moment1()) add(MemoryUse::federation, "outer_moment1 " + name, averaged);
+      if (options_.outer.has_moment2()) add(MemoryUse::federation, "outer_moment2 " + name, averaged);
       const Bytes length = slice(unit.shard_size());
       if (length > own) most = std::max(most, r(own + length + all) + received);
       own = std::max(own, length);
-      received = std::max(received, all_reduce_workspace(length, groups_));
+      for (const auto& [set, n] : pieces(unit)) {
+        Bytes& workspace = workspaces[set];
+        const Bytes needed = std::max(workspace, all_reduce_workspace(n, groups_));
+        received += needed - workspace;
+        workspace = needed;
+      }
       most = std::max(most, r(own + all) + received + sum_workspace_bytes(length));
       if (replicas_ == 1) continue;
       if (length * replicas_ > all) most = std::max(most, r(own + all + length * replicas_) + received);
@@ -165,11 +190,11 @@ class Planner {
     }
     add(MemoryUse::federation, "federation_slice", r(own));
     add(MemoryUse::federation, "federation_slices", r(all));
-    add(MemoryUse::receive, "receive_workspace", received);
+    for (const auto& [set, bytes] : workspaces) add(MemoryUse::receive, "receive_workspace", bytes);
     stage(received, r(own));
     plan_.temporaries.push_back(
         {"the first aggregation", most > r(own + all) + received ? most - r(own + all) - received : 0});
-    if (!options_.evaluates) return;
+    if (!options_.evaluates || groups_ == 1) return;
     Bytes saved = 0;
     for (const auto& unit : units_) saved += r(unit.shard_size());
     // The last unit is averaged when all copies are there.

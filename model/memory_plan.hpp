@@ -3,6 +3,7 @@
 
 #include "model/llama.hpp"
 #include "model/options.hpp"
+#include "parallel/outer_optimizer.hpp"
 #include "parallel/process_grid.hpp"
 #include "parallel/sharded_parameters.hpp"
 
@@ -45,9 +46,11 @@ struct TemporaryMemory {
 };
 
 struct MemoryOptions {
-  LlamaShape shape;  ///< micro_batch: the largest that a rank holds
-  GroupShape group;  ///< R replicas of S shards
-  int groups = 1;    ///< G
+  LlamaShape shape;                        ///< micro_batch: the largest that a rank holds
+  GroupShape group;                        ///< R replicas of S shards
+  int groups = 1;                          ///< G
+  std::vector<GroupShape> unequal_groups;  ///< where they differ: those of all groups; `group` is one of them
+  OuterOptions outer;
   AfterForward after = AfterForward::reshard;
   int prefetch = 1;  ///< as of ShardedParameters
   Precision precision = Precision::fp32;

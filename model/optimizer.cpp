@@ -24,10 +24,10 @@ double Optimizer<T>::step(const Exec& exec, double lr) {
     squares += sum_of_squares(exec, as_const(parameters_.unit(u).gradient));
   const double norm = std::sqrt(shard_.sum(squares));
   if (!std::isfinite(norm))
-    throw Error(
-        fmt::format("the gradient of optimizer step {} is not finite (norm {}): lower optimizer.lr, or set "
+    throw GradientError(
+        fmt::format("the gradient of optimizer step {}{} is not finite (norm {}): lower optimizer.lr, or set "
                     "optimizer.clip_norm",
-                    steps_ + 1, norm));
+                    steps_ + 1, reset_ ? " after the last reset" : "", norm));
   const double scale = options_.clip_norm > 0 && norm > options_.clip_norm ? options_.clip_norm / norm : 1.0;
 
   ++steps_;
@@ -49,6 +49,15 @@ double Optimizer<T>::step(const Exec& exec, double lr) {
     }
   }
   return norm;
+}
+
+template <class T>
+void Optimizer<T>::reset(const Exec& exec) {
+  steps_ = 0;
+  reset_ = true;
+  for (std::size_t u = 0; u < parameters_.number_of_units(); ++u)
+    for (const auto& moments : {parameters_.unit(u).moment1, parameters_.unit(u).moment2})
+      fill(exec, moments, Accumulator<T>(0));
 }
 
 template class Optimizer<float>;

@@ -8,6 +8,12 @@
 
 namespace atl {
 
+/// The gradient of a group is not finite.
+class GradientError : public Error {
+ public:
+  using Error::Error;
+};
+
 template <class T>
 class Optimizer {
  public:
@@ -16,17 +22,21 @@ class Optimizer {
 
   /// One update from the shards' gradients; returns the global L2 norm of the gradient before clipping: the shards'
   /// fp64 sums of squares are added in rank order, so every replica has the same bits. A gradient longer than clip_norm
-  /// is scaled to that length exactly. Throws Error if the norm is not finite; parameters are untouched then.
-  /// Collective over the replica.
+  /// is scaled to that length exactly. Throws GradientError on all ranks of the group if the norm is not finite;
+  /// parameters are untouched then. Collective over the replica.
   double step(const Exec& exec, double lr);
 
-  std::int64_t steps() const { return steps_; }
+  std::int64_t steps() const { return steps_; }  ///< since the moments were zero
+
+  /// Starts anew: zero moments, and the correction of their bias from the first step on.
+  void reset(const Exec& exec);
 
  private:
   OptimizerOptions options_;
   ShardedParameters<T>& parameters_;
   const Communicator& shard_;
   std::int64_t steps_ = 0;
+  bool reset_ = false;
 };
 
 }  // namespace atl

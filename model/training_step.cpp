@@ -1,7 +1,28 @@
 /// SPDX-License-Identifier: Apache-2.0
 #include "model/training_step.hpp"
 
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <cmath>
+
 namespace atl {
+
+namespace {
+
+/// Every rank of the group is here, as all have the same norm: time to ask who had lost it already in the forward pass.
+[[noreturn]] void throw_of_group(const GradientError& error, const Communicator& group, double loss) {
+  std::vector<std::size_t> ranks;
+  const std::vector<double> losses = group.all_gather({loss});
+  for (std::size_t r = 0; r < losses.size(); ++r)
+    if (!std::isfinite(losses[r])) ranks.push_back(r);
+  const std::string where = ranks.empty() ? "the losses of all ranks are finite"
+                                          : fmt::format("the loss is not finite on rank {} of the group's {}",
+                                                        fmt::join(ranks, ", "), group.size());
+  throw GroupError(fmt::format("{}; {}", error.what(), where), group);
+}
+
+}  // namespace
 
 template <class T>
 StepResult training_step(const Exec& exec, Llama<T>& model, Optimizer<T>& optimizer, const Communicator& group,
@@ -19,7 +40,11 @@ StepResult training_step(const Exec& exec, Llama<T>& model, Optimizer<T>& optimi
     loss += model.forward_backward(exec, micro_batches[i], scale, last ? Follows::anything : Follows::micro_batch);
   }
   model.parameters().finish_gradients(exec);
-  result.gradient_norm = optimizer.step(exec, lr);
+  try {
+    result.gradient_norm = optimizer.step(exec, lr);
+  } catch (const GradientError& error) {
+    throw_of_group(error, group, loss);
+  }
   result.loss = group.sum(loss) * scale;
   return result;
 }

@@ -18,7 +18,7 @@ struct StepResult {
 
 /// The gradient is that of the mean loss over all target tokens of the group's batch, however they are spread over
 /// ranks and micro-batches: every micro-batch is scaled by the same 1 / tokens. `micro_batches`: this rank's, equally
-/// many on every rank of the group. Collective over the group.
+/// many on every rank of the group. Collective over the group; throws GroupError if the gradient is not finite.
 template <class T>
 StepResult training_step(const Exec& exec, Llama<T>& model, Optimizer<T>& optimizer, const Communicator& group,
                          const std::vector<Batch>& micro_batches, double lr);

@@ -46,6 +46,17 @@ Communicator::Communicator(const Communicator& parent, int color, int key) {
   set_up(comm_, rank_, size_);
 }
 
+Communicator::Communicator(const Communicator& parent, const std::vector<int>& members) {
+  MPI_Group all = MPI_GROUP_NULL, mine = MPI_GROUP_NULL;
+  ATOLL_MPI(MPI_Comm_group(parent.get(), &all));
+  ATOLL_MPI(MPI_Group_incl(all, static_cast<int>(members.size()), members.data(), &mine));
+  ATOLL_MPI(MPI_Comm_create_group(parent.get(), mine, 0, &comm_));
+  ATOLL_MPI(MPI_Group_free(&mine));
+  ATOLL_MPI(MPI_Group_free(&all));
+  ATOLL_REQUIRE(comm_ != MPI_COMM_NULL);
+  set_up(comm_, rank_, size_);
+}
+
 Communicator::~Communicator() {
   if (comm_ == MPI_COMM_NULL) return;
   int finalized = 0;
@@ -88,6 +99,12 @@ std::vector<double> Communicator::all_gather(const std::vector<double>& mine) co
   if (!mine.empty()) start_all_gather(mine.data(), all.data(), mine.size(), MPI_DOUBLE, comm_, requests);
   wait_all(requests);
   return all;
+}
+
+void Communicator::broadcast(std::vector<double>& values, int root) const {
+  std::vector<MPI_Request> requests;
+  if (!values.empty()) start_broadcast(values.data(), values.size(), MPI_DOUBLE, root, comm_, requests);
+  wait_all(requests);
 }
 
 double Communicator::sum(double mine) const {
@@ -145,15 +162,34 @@ void require_equal(const Communicator& comm, const std::string& value, const std
       ExitCode::usage);
 }
 
+namespace {
+
+/// With unequal groups: one color for the first ranks of all groups, one for any other rank.
+int color_of_federation(const ProcessGrid& grid) {
+  return grid.equal_groups() || grid.rank_in_group() == 0 ? grid.rank_in_group() : grid.rank();
+}
+
+}  // namespace
+
 Communicators::Communicators(MPI_Comm parent, const ProcessGrid& grid)
     : world(parent),
-      group(world, grid.group(), grid.rank()),
+      group(world, grid.group(), grid.rank_in_group()),
       replica(group, grid.shard(), grid.replica()),
       shard(group, grid.replica(), grid.shard()),
-      federation(world, grid.rank_in_group(), grid.group()) {
+      federation(world, color_of_federation(grid), grid.group()),
+      groups_(grid.number_of_groups()),
+      equal_groups_(grid.equal_groups()) {
   // A grid of another world would have made other communicators on each rank.
   ATOLL_REQUIRE(world.size() == grid.world_size() && world.rank() == grid.rank());
   ATOLL_REQUIRE(group.size() == grid.shape().ranks() && group.rank() == grid.rank_in_group());
+}
+
+std::vector<double> Communicators::gather_over_groups(const std::vector<double>& mine) const {
+  if (equal_groups_) return federation.all_gather(mine);
+  std::vector<double> all(mine.size() * static_cast<std::size_t>(groups_));
+  if (group.rank() == 0) all = federation.all_gather(mine);
+  group.broadcast(all);
+  return all;
 }
 
 }  // namespace atl

@@ -11,23 +11,46 @@
 
 namespace atl {
 
+namespace {
+
+/// Elements [begin, end) of a shard of this size that one of R replicas averages; its padding is somebody's too.
+Range slice_of_shard(std::size_t shard, const Collectives& replica) {
+  return equal_part(shard, static_cast<std::size_t>(replica.size()), static_cast<std::size_t>(replica.rank()));
+}
+
+}  // namespace
+
 template <class T>
 Federation<T>::Federation(const FederationOptions& options, std::int64_t steps, const ProcessGrid& grid,
-                          const Communicators& communicators, Collectives& federation, Collectives& replica,
+                          const Communicators& communicators, FederationLinks& links, Collectives& replica,
                           const ShardedParameters<T>& parameters)
     : options_(options),
+      outer_options_(outer_options(options)),
       steps_(steps),
       grid_(grid),
       communicators_(communicators),
-      federation_(federation),
+      links_(links),
       replica_(replica) {
+  std::vector<std::size_t> sizes;
   for (std::size_t u = 0; u < parameters.number_of_units(); ++u) {
-    const Range shard = parameters.unit(u).owned;
-    const Range slice = equal_part(parameters.unit(u).layout.shard_size(), static_cast<std::size_t>(replica.size()),
-                                   static_cast<std::size_t>(replica.rank()));
-    outer_.push_back(
-        {intersect(shard, {shard.begin + slice.begin, shard.begin + slice.end}), View1<R>(), View1<R>(), View1<R>()});
+    const auto& unit = parameters.unit(u);
+    const std::string name = unit.layout.unit().name;
+    sizes.push_back(unit.layout.size());
+    OuterState<T> state{slice_of(sizes.back(), grid.shape(), grid.rank_in_group()), View1<R>(), View1<R>(), View1<R>()};
+    const std::size_t n = state.owned.size();
+    if (outer_options_.has_anchor()) {
+      state.anchor = allocate<R>("atoll::outer_anchor " + name, n);
+      Kokkos::deep_copy(state.anchor, part(own_slice(unit.master), 0, n));
+    }
+    if (outer_options_.has_moment1()) state.moment1 = allocate<R>("atoll::outer_moment1 " + name, n);
+    if (outer_options_.has_moment2()) {
+      state.moment2 = allocate<R>("atoll::outer_moment2 " + name, n);
+      fill(Exec(), state.moment2, static_cast<R>(outer_options_.tau * outer_options_.tau));
+      Exec().fence();
+    }
+    outer_.push_back(state);
   }
+  pieces_ = links.pieces(sizes);
 }
 
 template <class T>
@@ -41,7 +64,7 @@ std::vector<double> Federation<T>::gather_tokens(const Exec& exec, const Sharded
   for (std::size_t u = 0; u < parameters.number_of_units(); ++u)
     squares += sum_of_squares(exec, as_const(parameters.unit(u).master));
   const double broken = communicators_.group.sum(std::isfinite(squares) ? 0.0 : 1.0);
-  const auto all = communicators_.federation.all_gather({tokens_, broken});
+  const auto all = communicators_.gather_over_groups({tokens_, broken});
   std::vector<double> tokens;
   for (std::size_t g = 0; g < all.size() / 2; ++g) {
     if (all[2 * g + 1] > 0)
@@ -65,43 +88,74 @@ std::vector<double> Federation<T>::weights(const std::vector<double>& tokens) co
 }
 
 template <class T>
-double Federation<T>::average(const Exec& exec, ShardedUnit<T>& unit, double weight) {
-  const std::size_t shard = unit.layout.shard_size(), replicas = static_cast<std::size_t>(replica_.size());
-  const Range mine = equal_part(shard, replicas, static_cast<std::size_t>(replica_.rank()));
-  const std::size_t length = (shard + replicas - 1) / replicas;  // of every slice, the last ones padded
+View1<Accumulator<T>> Federation<T>::own_slice(const View1<R>& values) const {
+  const Range mine = slice_of_shard(values.extent(0), replica_);
+  return part(values, mine.begin, mine.size());
+}
+
+/// The mean of the groups' `values` (a shard of unit `index`), of this rank's slice, to the front of slice_.
+template <class T>
+void Federation<T>::average(const Exec& exec, std::size_t index, const View1<R>& values, double weight) {
+  const auto replicas = static_cast<std::size_t>(replica_.size());
+  const std::size_t length = (values.extent(0) + replicas - 1) / replicas;  // of every slice, the last ones padded
   if (slice_.extent(0) < length) slice_ = allocate<R>("atoll::federation_slice", length);
-  const View1<R> own = part(unit.master, mine.begin, mine.size());
-  const View1<R> mean = part(slice_, 0, mine.size());
+  const View1<R> own = own_slice(values), mean = part(slice_, 0, own.extent(0));
   const R factor = static_cast<R>(weight);
   for_each(
-      "atoll::weigh_parameters", exec, mine.size(), KOKKOS_LAMBDA(const std::int64_t i) { mean(i) = factor * own(i); });
-  federation_.all_reduce(mean.data(), mine.size(), element_of<R>(), exec).wait();
-  const double drift = sum_of_squared_differences(exec, as_const(own), as_const(mean));
-  Kokkos::deep_copy(exec, own, mean);
-  if (replicas > 1) {
-    if (slices_.extent(0) < length * replicas) slices_ = allocate<R>("atoll::federation_slices", length * replicas);
-    replica_.all_gather(slice_.data(), slices_.data(), length, element_of<R>(), exec).wait();
-    Kokkos::deep_copy(exec, unit.master, part(slices_, 0, shard));
-  }
-  return drift;
+      "atoll::weigh_parameters", exec, own.extent(0),
+      KOKKOS_LAMBDA(const std::int64_t i) { mean(i) = factor * own(i); });
+  std::vector<Ticket> tickets;
+  for (const auto& piece : pieces_[index])
+    tickets.push_back(
+        piece.owners->all_reduce(mean.data() + piece.range.begin, piece.range.size(), element_of<R>(), exec));
+  // All ranks wait in the order of the unit's elements: of the pieces that are not complete, the first one has all its
+  // owners' attention.
+  for (Ticket& ticket : tickets) ticket.wait();
+}
+
+/// The front of slice_ becomes this rank's slice of `values`, and all replicas get each other's.
+template <class T>
+void Federation<T>::publish(const Exec& exec, const View1<R>& values) {
+  const View1<R> own = own_slice(values);
+  Kokkos::deep_copy(exec, own, part(slice_, 0, own.extent(0)));
+  const auto replicas = static_cast<std::size_t>(replica_.size());
+  if (replicas == 1) return;
+  const std::size_t shard = values.extent(0), length = (shard + replicas - 1) / replicas;
+  if (slices_.extent(0) < length * replicas) slices_ = allocate<R>("atoll::federation_slices", length * replicas);
+  replica_.all_gather(slice_.data(), slices_.data(), length, element_of<R>(), exec).wait();
+  Kokkos::deep_copy(exec, values, part(slices_, 0, shard));
 }
 
 template <class T>
 RoundReport Federation<T>::aggregate(const Exec& exec, ShardedParameters<T>& parameters) {
   const Stopwatch watch;
-  const std::uint64_t sent = federation_.stats().bytes_sent;
+  const std::uint64_t sent = links_.stats().bytes_sent;
   RoundReport report;
   report.tokens = gather_tokens(exec, parameters);
   report.round = ++round_;
   tokens_ = 0;
   report.drift.assign(report.tokens.size(), 0.0);
-  if (active()) {
+  if (several_groups() || outer_options_.has_anchor()) {
     const double weight = weights(report.tokens)[static_cast<std::size_t>(grid_.group())];
     double drift = 0;
-    for (std::size_t u = 0; u < parameters.number_of_units(); ++u) drift += average(exec, parameters.unit(u), weight);
-    report.drift = communicators_.federation.all_gather({std::sqrt(communicators_.group.sum(drift))});
+    for (std::size_t u = 0; u < parameters.number_of_units(); ++u) {
+      auto& unit = parameters.unit(u);
+      average(exec, u, unit.master, weight);
+      const View1<R> own = own_slice(unit.master), mean = part(slice_, 0, own.extent(0));
+      drift += sum_of_squared_differences(exec, as_const(own), as_const(mean));
+      const OuterState<T>& outer = outer_[u];
+      outer_step(exec, outer_options_, part(slice_, 0, outer.owned.size()), outer.anchor, outer.moment1, outer.moment2);
+      publish(exec, unit.master);
+      if (options_.inner_state != FederationOptions::InnerState::average) continue;
+      for (const View1<R>& moments : {unit.moment1, unit.moment2}) {
+        if (moments.extent(0) == 0) continue;
+        average(exec, u, moments, weight);
+        publish(exec, moments);
+      }
+    }
+    report.drift = communicators_.gather_over_groups({std::sqrt(communicators_.group.sum(drift))});
   }
-  report.bytes = federation_.stats().bytes_sent - sent;
+  report.bytes = links_.stats().bytes_sent - sent;
   report.seconds = watch.seconds();
   return report;
 }
@@ -112,7 +166,7 @@ std::vector<WorldMean> Federation<T>::mean_over_groups(const std::vector<double>
   ATOLL_REQUIRE(values.size() == weights.size());
   std::vector<double> mine(values);
   mine.insert(mine.end(), weights.begin(), weights.end());
-  const auto all = communicators_.federation.all_gather(mine);
+  const auto all = communicators_.gather_over_groups(mine);
   const std::size_t steps = values.size(), groups = static_cast<std::size_t>(grid_.number_of_groups());
   std::vector<WorldMean> means(steps);
   for (std::size_t s = 0; s < steps; ++s) {
@@ -130,14 +184,15 @@ std::vector<WorldMean> Federation<T>::mean_over_groups(const std::vector<double>
 template <class T>
 TemporaryAverage<T>::TemporaryAverage(const Exec& exec, Federation<T>& federation, ShardedParameters<T>& parameters)
     : parameters_(parameters) {
-  if (!federation.active()) return;
+  if (!federation.several_groups()) return;
   const auto tokens = federation.gather_tokens(exec, parameters);
   const double weight = federation.weights(tokens)[static_cast<std::size_t>(federation.grid_.group())];
   for (std::size_t u = 0; u < parameters.number_of_units(); ++u) {
     auto& unit = parameters.unit(u);
     saved_.push_back(allocate<Accumulator<T>>("atoll::saved_parameters", unit.layout.shard_size()));
     Kokkos::deep_copy(exec, saved_.back(), unit.master);
-    federation.average(exec, unit, weight);
+    federation.average(exec, u, unit.master, weight);
+    federation.publish(exec, unit.master);
   }
 }
 

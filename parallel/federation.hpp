@@ -1,13 +1,16 @@
 /// Averaging of the groups' models every H optimizer steps. SPDX-License-Identifier: Apache-2.0
 ///
-/// arXiv:2609.20359; federated averaging after arXiv:1602.05629, with the groups' target tokens as weights. Every rank
-/// owns a slice of its shard (one of R, where the group has R replicas), averages it with the ranks that own the same
-/// slice in the other groups, and the replicas then gather the slices: each rank sends P / (S R) parameters across
-/// groups.
+/// arXiv:2609.20359; federated averaging after arXiv:1602.05629, with the groups' target tokens as weights, and an
+/// outer optimizer after it. Every rank owns a slice of its shard (one of R, where the group has R replicas), averages
+/// it with the ranks that own the same elements in the other groups, takes the outer step on it, and the replicas then
+/// gather the slices: each rank sends P / (S R) parameters across groups. Groups may differ in shape
+/// (parallel/federation_slices.hpp).
 #pragma once
 
 #include "parallel/communicator.hpp"
+#include "parallel/federation_links.hpp"
 #include "parallel/federation_options.hpp"
+#include "parallel/outer_optimizer.hpp"
 #include "parallel/sharded_parameters.hpp"
 
 #include <cstdint>
@@ -49,13 +52,13 @@ class Federation {
  public:
   using R = Accumulator<T>;
 
-  /// `parameters` hold the model that the first round starts from. `federation` and `replica` are the collectives on
-  /// the communicators of the same name. Everything must outlive this.
+  /// `parameters` hold the model that the first round starts from. `replica` are the collectives on the communicator of
+  /// that name. Everything must outlive this. Collective over the world.
   Federation(const FederationOptions& options, std::int64_t steps, const ProcessGrid& grid,
-             const Communicators& communicators, Collectives& federation, Collectives& replica,
+             const Communicators& communicators, FederationLinks& links, Collectives& replica,
              const ShardedParameters<T>& parameters);
 
-  bool active() const { return grid_.number_of_groups() > 1; }
+  bool several_groups() const { return grid_.number_of_groups() > 1; }
   /// True after optimizer step `step` (1-based) if a round ends there: every H steps, and after the last one.
   bool due(std::int64_t step) const;
   std::int64_t round() const { return round_; }  ///< rounds completed
@@ -73,29 +76,35 @@ class Federation {
     tokens_ = tokens_in_round;
   }
 
-  /// Replaces every group's master parameters by their weighted mean, and starts the next round. Collective over the
-  /// world. Throws CollectiveError if a group's model is not finite. Without other groups only counts rounds.
+  /// Replaces every group's master parameters by the outer step from their weighted mean, and starts the next round.
+  /// Moments of the groups' optimizers are averaged with InnerState::average, and left alone otherwise: for
+  /// InnerState::reset call Optimizer::reset. Collective over the world. Throws CollectiveError if a group's model is
+  /// not finite. One group alone takes the outer step too; with fedavg there is nothing to do then, and no bit changes.
   RoundReport aggregate(const Exec& exec, ShardedParameters<T>& parameters);
 
   /// Values of every step since the last aggregation, exchanged with it, so that groups do not talk between rounds.
-  /// values[i] belongs to a step in which this group had weights[i] tokens. Collective over `federation`.
+  /// values[i] belongs to a step in which this group had weights[i] tokens. Collective over the world.
   std::vector<WorldMean> mean_over_groups(const std::vector<double>& values, const std::vector<double>& weights) const;
 
  private:
   friend class TemporaryAverage<T>;
   std::vector<double> gather_tokens(const Exec& exec, const ShardedParameters<T>& parameters) const;
   std::vector<double> weights(const std::vector<double>& tokens) const;
-  double average(const Exec& exec, ShardedUnit<T>& unit, double weight);  ///< returns this slice's squared drift
+  void average(const Exec& exec, std::size_t index, const View1<R>& values, double weight);
+  void publish(const Exec& exec, const View1<R>& values);
+  View1<R> own_slice(const View1<R>& values) const;
 
   FederationOptions options_;
+  OuterOptions outer_options_;
   std::int64_t steps_, round_ = 0;
   const ProcessGrid& grid_;
   const Communicators& communicators_;
-  Collectives& federation_;
+  FederationLinks& links_;
   Collectives& replica_;
   double tokens_ = 0;
   std::vector<OuterState<T>> outer_;
-  View1<R> slice_;   ///< workspace: the largest slice
+  std::vector<std::vector<FederationLinks::Piece>> pieces_;  ///< of this rank's slice of each unit
+  View1<R> slice_;                                           ///< workspace: the largest slice
   View1<R> slices_;  ///< workspace: the slices of all replicas, where there are several
 };
 

@@ -4,8 +4,12 @@
 #include "core/errors.hpp"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
+#include <algorithm>
 #include <array>
+#include <cstdint>
+#include <map>
 #include <utility>
 
 namespace atl {
@@ -54,18 +58,43 @@ void require_not_negative(std::string_view key, int value, int ranks) {
       fmt::format("parallel.{} = {} must be at least 1 ({}); nearest: 1", key, value, counted(ranks, "rank")));
 }
 
+/// Every key that says what the groups are, and is given: name, "name = value".
+std::vector<std::pair<std::string, std::string>> keys_of_groups(const ParallelOptions& options) {
+  std::vector<std::pair<std::string, std::string>> given;
+  const auto add = [&](bool is_given, const char* key, const std::string& value) {
+    if (is_given) given.emplace_back(key, fmt::format("parallel.{} = {}", key, value));
+  };
+  add(options.groups != 0, "groups", std::to_string(options.groups));
+  add(options.group_size != 0, "group_size", std::to_string(options.group_size));
+  add(!options.group_sizes.empty(), "group_sizes", fmt::format("[{}]", fmt::join(options.group_sizes, ", ")));
+  add(options.group_by == ParallelOptions::GroupBy::node, "group_by", "\"node\"");
+  add(!options.group_file.empty(), "group_file", fmt::format("\"{}\"", options.group_file));
+  return given;
+}
+
 /// Federation keys have a meaning only with fl+fsdp and fl+hsdp: ignoring them would train something else.
 void require_no_groups(const ParallelOptions& options, int ranks) {
-  const auto refuse = [&](std::string_view key, int value) {
-    if (value == 0) return;
+  for (const auto& [key, text] : keys_of_groups(options))
     throw ConfigError(fmt::format(
-        "parallel.{} = {} has no meaning with parallel.strategy = \"{}\" on {} (one group of all ranks); remove "
-        "it, or use strategy \"fl+{}\"",
-        key, value, name_of(options.strategy), counted(ranks, "rank"),
-        options.strategy == Strategy::hsdp ? "hsdp" : "fsdp"));
-  };
-  refuse("groups", options.groups);
-  refuse("group_size", options.group_size);
+        "{} has no meaning with parallel.strategy = \"{}\" on {} (one group of all ranks); remove it, or use strategy "
+        "\"fl+{}\"",
+        text, name_of(options.strategy), counted(ranks, "rank"), options.strategy == Strategy::hsdp ? "hsdp" : "fsdp"));
+}
+
+/// group_sizes, group_by and group_file say all about the groups, so nothing else may.
+void require_alone(const ParallelOptions& options, const std::string& key) {
+  const auto given = keys_of_groups(options);
+  const auto mine = std::find_if(given.begin(), given.end(), [&](const auto& entry) { return entry.first == key; });
+  for (const auto& other : given) {
+    if (other.first == key) continue;
+    throw ConfigError(fmt::format("{} and {} exclude each other: both say what the federation groups are; remove one",
+                                  mine->second, other.second));
+  }
+  if (options.strategy == Strategy::fl_fsdp && options.shard_size != 0)
+    throw ConfigError(fmt::format(
+        "parallel.shard_size = {} and {} exclude each other with strategy \"fl+fsdp\", where a group is one replica; "
+        "remove one, or use strategy \"fl+hsdp\"",
+        options.shard_size, mine->second));
 }
 
 /// ddp and fsdp fix S themselves; a shard_size beside them is allowed only if it says the same.
@@ -129,6 +158,47 @@ int ranks_of_group(const ParallelOptions& options, int ranks) {
   return size;
 }
 
+/// One group for each number of ranks; each divided into replicas of shard_size with fl+hsdp.
+std::vector<GroupShape> shapes_of_sizes(const ParallelOptions& options, const std::vector<int>& sizes, int ranks) {
+  std::vector<GroupShape> shapes;
+  for (std::size_t g = 0; g < sizes.size(); ++g) {
+    const int size = sizes[g];
+    const int shards = options.strategy == Strategy::fl_fsdp
+                           ? size
+                           : shards_of_replica(options, size,
+                                               fmt::format("the {} of group {} ({} in all)", counted(size, "rank"), g,
+                                                           counted(ranks, "rank")));
+    shapes.push_back({size / shards, shards});
+  }
+  return shapes;
+}
+
+std::vector<GroupShape> shapes_of_given_sizes(const ParallelOptions& options, int ranks) {
+  require_alone(options, "group_sizes");
+  const std::string text = fmt::format("parallel.group_sizes = [{}]", fmt::join(options.group_sizes, ", "));
+  std::int64_t total = 0;
+  for (const int size : options.group_sizes) {
+    if (size < 1) throw ConfigError(fmt::format("{} has a group of {} ranks; each needs at least 1", text, size));
+    total += size;
+  }
+  if (total != ranks)
+    throw ConfigError(fmt::format("{} are {} ranks, but there are {}: start {} ranks, or give sizes that add up to {}",
+                                  text, total, ranks, total, ranks));
+  return shapes_of_sizes(options, options.group_sizes, ranks);
+}
+
+/// The cells by their lowest ranks, each with its ranks in order.
+std::vector<std::vector<int>> members_of_cells(const std::vector<int>& cells) {
+  std::map<int, std::size_t> number;
+  std::vector<std::vector<int>> members;
+  for (std::size_t rank = 0; rank < cells.size(); ++rank) {
+    const auto [place, added] = number.try_emplace(cells[rank], members.size());
+    if (added) members.emplace_back();
+    members[place->second].push_back(static_cast<int>(rank));
+  }
+  return members;
+}
+
 std::vector<GroupShape> shapes_of_groups(const ParallelOptions& options, int ranks) {
   require_not_negative("shard_size", options.shard_size, ranks);
   require_not_negative("group_size", options.group_size, ranks);
@@ -148,10 +218,12 @@ std::vector<GroupShape> shapes_of_groups(const ParallelOptions& options, int ran
       return {{ranks / shards, shards}};
     }
     case Strategy::fl_fsdp: {
+      if (!options.group_sizes.empty()) return shapes_of_given_sizes(options, ranks);
       const int size = ranks_of_group(options, ranks);
       return std::vector<GroupShape>(static_cast<std::size_t>(ranks / size), GroupShape{1, size});
     }
     case Strategy::fl_hsdp: {
+      if (!options.group_sizes.empty()) return shapes_of_given_sizes(options, ranks);
       const int size = ranks_of_group(options, ranks);
       const int shards = shards_of_replica(
           options, size, fmt::format("the {} of a group ({} in all)", counted(size, "rank"), counted(ranks, "rank")));
@@ -174,24 +246,55 @@ std::string_view name_of(Strategy strategy) {
   return "?";
 }
 
-ProcessGrid::ProcessGrid(const ParallelOptions& options, int world_size, int rank)
-    : world_size_(world_size), rank_(rank) {
+ProcessGrid::ProcessGrid(const ParallelOptions& options, int world_size, int rank, const std::vector<int>& cells)
+    : rank_(rank) {
   ATOLL_REQUIRE(world_size >= 1 && rank >= 0 && rank < world_size);
-  groups_ = shapes_of_groups(options, world_size);
-  int before = 0;
-  while (rank >= before + shape().ranks()) {
-    before += shape().ranks();
-    ++group_;
+  const bool federated = options.strategy == Strategy::fl_fsdp || options.strategy == Strategy::fl_hsdp;
+  const bool by_node = options.group_by == ParallelOptions::GroupBy::node;
+  if (federated && (by_node || !options.group_file.empty())) {
+    require_alone(options, by_node ? "group_by" : "group_file");
+    require_not_negative("shard_size", options.shard_size, world_size);
+    ATOLL_REQUIRE(cells.size() == static_cast<std::size_t>(world_size));
+    std::vector<int> sizes;
+    for (const auto& members : members_of_cells(cells)) {
+      sizes.push_back(static_cast<int>(members.size()));
+      order_.insert(order_.end(), members.begin(), members.end());
+    }
+    groups_ = shapes_of_sizes(options, sizes, world_size);
+    if (std::is_sorted(order_.begin(), order_.end())) order_.clear();
+  } else {
+    groups_ = shapes_of_groups(options, world_size);
   }
-  replica_ = (rank - before) / shape().shards;
-  shard_ = (rank - before) % shape().shards;
+  place();
 }
 
-int ProcessGrid::first_rank(int group) const {
+ProcessGrid::ProcessGrid(std::vector<GroupShape> groups, int rank, std::vector<int> order)
+    : rank_(rank), groups_(std::move(groups)), order_(std::move(order)) {
+  place();
+}
+
+void ProcessGrid::place() {
+  for (const GroupShape& group : groups_) {
+    ATOLL_REQUIRE(group.replicas >= 1 && group.shards >= 1);
+    first_.push_back(world_size_);
+    world_size_ += group.ranks();
+    equal_ = equal_ && group == groups_.front();
+  }
+  // Rank 0 writes what group 0's first replica gathers.
+  ATOLL_REQUIRE(order_.empty() || (order_.size() == static_cast<std::size_t>(world_size_) && order_[0] == 0));
+  const auto found = std::find(order_.begin(), order_.end(), rank_);
+  const int position = order_.empty() ? rank_ : static_cast<int>(found - order_.begin());
+  ATOLL_REQUIRE(position >= 0 && position < world_size_);
+  group_ = static_cast<int>(std::upper_bound(first_.begin(), first_.end(), position) - first_.begin()) - 1;
+  const int rank_in_group = position - first_[static_cast<std::size_t>(group_)];
+  replica_ = rank_in_group / shape().shards;
+  shard_ = rank_in_group % shape().shards;
+}
+
+int ProcessGrid::world_rank(int group, int rank_in_group) const {
   ATOLL_REQUIRE(group >= 0 && group < number_of_groups());
-  int before = 0;
-  for (int g = 0; g < group; ++g) before += groups_[static_cast<std::size_t>(g)].ranks();
-  return before;
+  const int position = first_[static_cast<std::size_t>(group)] + rank_in_group;
+  return order_.empty() ? position : order_[static_cast<std::size_t>(position)];
 }
 
 std::string ProcessGrid::describe() const {

@@ -137,7 +137,7 @@ TEST_F(Errors, LauncherOfAnotherMpi) {
   EXPECT_FALSE(std::filesystem::exists(folder_ / "run"));
 }
 
-// Found in the middle, by some ranks first: ends the whole job at once.
+// Found in the middle. All ranks of a group find it alike: one line for each group, and of one group alone no abort.
 TEST_F(Errors, GradientThatIsNotFiniteEndsTheJob) {
   for (const auto* parallel : {fsdp, two_groups}) {
     const std::string config = folder_.write("run.toml", tiny_run(folder_ / "run", parallel));
@@ -146,11 +146,23 @@ TEST_F(Errors, GradientThatIsNotFiniteEndsTheJob) {
                     {"train", config, "--set", "optimizer.kind=sgd", "--set", "optimizer.lr=1e30", "--set",
                      "optimizer.clip_norm=0", "--set", "schedule.warmup=0", "--set", "train.steps=1000000"});
     EXPECT_EQ(outcome.code, 1) << outcome.err;
-    EXPECT_GE(occurrences(outcome.err, "the gradient of optimizer step "), 1u) << outcome.err;
+    EXPECT_EQ(occurrences(outcome.err, "the gradient of optimizer step "), occurrences(outcome.err, "atoll: error"));
     EXPECT_GE(occurrences(outcome.err, "lower optimizer.lr"), 1u) << outcome.err;
+    EXPECT_LE(occurrences(outcome.err, "atoll: error"), parallel == fsdp ? 1u : 2u) << outcome.err;
+    if (parallel == fsdp) {
+      EXPECT_EQ(occurrences(outcome.err, "atoll: error on rank"), 0u) << outcome.err;
+    }
     EXPECT_LT(outcome.seconds, quick);
     EXPECT_FALSE(std::filesystem::exists(folder_ / "run/model.h5"));
   }
+}
+
+TEST_F(Errors, GroupsThatCannotBe) {
+  expect(4, "strategy = \"fl+fsdp\"\ngroup_sizes = [2, 1]\n", {}, 2,
+         {"parallel.group_sizes = [2, 1] are 3 ranks, but there are 4"});
+  const std::string cells = folder_.write("cells", "somewhere-else 1\n");
+  expect(2, "strategy = \"fl+fsdp\"\n", {"parallel.group_file=" + cells}, 2, {cells, "is missing"});
+  expect(2, "strategy = \"fl+fsdp\"\n", {"parallel.group_file=" + folder_ / "no"}, 2, {"cannot be read"});
 }
 
 }  // namespace

@@ -34,13 +34,14 @@ inline std::string quoted(const std::string& text) {
 }
 
 /// `ranks` = 0: without mpiexec. `environment`: "NAME=value". A program that hangs is ended after a minute.
-inline Outcome run_program(const ScratchFolder& folder, int ranks, const std::vector<std::string>& arguments,
+inline Outcome run_command(const ScratchFolder& folder, const std::string& program, int ranks,
+                           const std::vector<std::string>& arguments,
                            const std::vector<std::string>& environment = {}) {
   std::ostringstream command;
   command << "timeout -k 5 60 env";
   for (const auto& variable : environment) command << ' ' << quoted(variable);
   if (ranks > 0) command << " " ATOLL_MPIEXEC " -n " << ranks;
-  command << " " ATOLL_PROGRAM;
+  command << ' ' << quoted(program);
   for (const auto& argument : arguments) command << ' ' << quoted(argument);
   command << " </dev/null >" << quoted(folder / "out") << " 2>" << quoted(folder / "err");
   const auto start = std::chrono::steady_clock::now();
@@ -51,6 +52,11 @@ inline Outcome run_program(const ScratchFolder& folder, int ranks, const std::ve
   outcome.out = content_of(folder / "out");
   outcome.err = content_of(folder / "err");
   return outcome;
+}
+
+inline Outcome run_program(const ScratchFolder& folder, int ranks, const std::vector<std::string>& arguments,
+                           const std::vector<std::string>& environment = {}) {
+  return run_command(folder, ATOLL_PROGRAM, ranks, arguments, environment);
 }
 
 /// A model and a run that take a fraction of a second. `parallel` has the keys of [parallel].

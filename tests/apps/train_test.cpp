@@ -176,6 +176,41 @@ TEST(Train, StartsFromASavedModel) {
   expect_relative(start, last_perplexity(folder / "first"), 1e-6);
 }
 
+// Groups of 3 ranks and 1 with batches by their ranks, DiLoCo's outer step, evaluations inside rounds.
+TEST(Train, UnequalGroupsWithAnOuterOptimizer) {
+  const ScratchFolder folder;
+  const std::string unequal = "strategy = \"fl+fsdp\"\ngroup_sizes = [3, 1]\n";
+  train(folder, "run", 4, unequal,
+        {"train.batch=0", "train.micro_batch=2", "federation.outer=sgd", "federation.inner_state=reset"});
+  const auto rounds = records(folder / "run", "round");
+  ASSERT_EQ(rounds.size(), 3u);
+  EXPECT_EQ(rounds[0].at("tokens"), (Json{4 * 3 * 2 * 16, 4 * 1 * 2 * 16}));
+  EXPECT_LT(losses(folder / "run").back(), losses(folder / "run").front());
+  for (const int ranks : {1, 3})
+    expect_relative(evaluate(folder, ranks, {folder / "run"}).at("perplexity"), last_perplexity(folder / "run"), 1e-6);
+}
+
+// MPICH can be told to take even and odd ranks for two nodes: groups that are no neighbours in the world train what
+// neighbours do, to the bit.
+TEST(Train, GroupsOfNodes) {
+  const ScratchFolder folder;
+  train(folder, "neighbours", 4, two_groups);
+  const std::string config = folder.write("nodes.toml", tiny_run(folder / "nodes", "strategy = \"fl+fsdp\"\n"));
+  const Outcome outcome =
+      run_program(folder, 4, {"train", config, "--set", "parallel.group_by=node"}, {"MPIR_CVAR_ODD_EVEN_CLIQUES=1"});
+  ASSERT_EQ(outcome.code, 0) << outcome.err;
+  const Json run = records(folder / "nodes", "run").at(0);
+  if (run.at("grid").at("groups").size() == 1) GTEST_SKIP() << "this MPI does not make two nodes of one";
+  EXPECT_EQ(losses(folder / "nodes"), losses(folder / "neighbours"));
+  EXPECT_EQ(content_of(folder / "nodes/model.h5"), content_of(folder / "neighbours/model.h5"));
+  EXPECT_EQ(occurrences(outcome.err, "reach over several nodes"), 0u) << outcome.err;
+  // Neighbours in the world are on different nodes then.
+  const Outcome spread =
+      run_program(folder, 4, {"train", folder.write("spread.toml", tiny_run(folder / "spread", two_groups))},
+                  {"MPIR_CVAR_ODD_EVEN_CLIQUES=1"});
+  EXPECT_EQ(occurrences(spread.err, "2 of 2 replicas reach over several nodes"), 1u) << spread.err;
+}
+
 TEST(Train, ShowsItsConfiguration) {
   const ScratchFolder folder;
   const Outcome outcome =

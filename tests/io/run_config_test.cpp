@@ -7,6 +7,7 @@
 
 #include <filesystem>
 #include <fstream>
+#include <set>
 #include <sstream>
 #include <unistd.h>
 
@@ -81,9 +82,10 @@ TEST_F(RunConfigTest, KeysAreAContract) {
       "train.steps train.batch train.micro_batch train.accumulate train.precision train.recompute train.loss_chunk "
       "optimizer.kind optimizer.lr optimizer.betas optimizer.eps optimizer.weight_decay optimizer.clip_norm "
       "schedule.kind schedule.warmup schedule.min_lr schedule.decay_steps "
-      "parallel.strategy parallel.shard_size parallel.group_size parallel.groups parallel.reshard_after_forward "
-      "parallel.prefetch "
-      "federation.every federation.outer federation.weights "
+      "parallel.strategy parallel.shard_size parallel.group_size parallel.groups parallel.group_sizes "
+      "parallel.group_by parallel.group_file parallel.reshard_after_forward parallel.prefetch "
+      "federation.every federation.outer federation.lr federation.momentum federation.nesterov federation.betas "
+      "federation.tau federation.weights federation.inner_state "
       "eval.every eval.batches log.every log.level ");
 }
 
@@ -138,11 +140,17 @@ TEST_F(RunConfigTest, ReadsEveryKey) {
     shard_size = 2
     group_size = 4
     groups = 3
+    group_sizes = [4, 2, 1]
+    group_by = "node"
+    group_file = "cells"
     reshard_after_forward = false
     prefetch = 2
     [federation]
     every = 5
-    outer = "fedavg"
+    outer = "adam"
+    lr = 1
+    betas = [0.5, 0.75]
+    tau = 0.01
     weights = "uniform"
     [eval]
     every = 11
@@ -197,10 +205,17 @@ TEST_F(RunConfigTest, ReadsEveryKey) {
   EXPECT_EQ(config.parallel.shard_size, 2);
   EXPECT_EQ(config.parallel.group_size, 4);
   EXPECT_EQ(config.parallel.groups, 3);
+  EXPECT_EQ(config.parallel.group_sizes, (std::vector<int>{4, 2, 1}));
+  EXPECT_EQ(config.parallel.group_by, ParallelOptions::GroupBy::node);
+  EXPECT_EQ(config.parallel.group_file, "cells");
   EXPECT_FALSE(config.parallel.reshard_after_forward);
   EXPECT_EQ(config.parallel.prefetch, 2);
   EXPECT_EQ(config.federation.every, 5);
-  EXPECT_EQ(config.federation.outer, FederationOptions::Outer::fedavg);
+  EXPECT_EQ(config.federation.outer, FederationOptions::Outer::adam);
+  EXPECT_EQ(config.federation.lr, 1.0);
+  EXPECT_EQ(config.federation.betas, (std::array<double, 2>{0.5, 0.75}));
+  EXPECT_EQ(config.federation.tau, 0.01);
+  EXPECT_EQ(config.federation.inner_state, FederationOptions::InnerState::keep);
   EXPECT_EQ(config.federation.weights, FederationOptions::Weights::uniform);
   EXPECT_EQ(config.eval.every, 11);
   EXPECT_EQ(config.eval.batches, 12);
@@ -216,8 +231,8 @@ TEST_F(RunConfigTest, ReadsEveryKey) {
   EXPECT_NE(shown.find("\n# preset = \"\"\n"), std::string::npos);
   RunConfig copy = config;
   const ConfigTable table = run_config_table(copy);
-  for (const auto& key : table.keys())
-    EXPECT_TRUE(key.given() || key.name == "preset" || key.name == "config") << key.full_name();
+  const std::set<std::string> excluded{"preset", "config", "momentum", "nesterov"};  // by what is given
+  for (const auto& key : table.keys()) EXPECT_TRUE(key.given() || excluded.count(key.name) > 0) << key.full_name();
 }
 
 TEST_F(RunConfigTest, ShowsWhatFollowsFromAPreset) {
@@ -353,17 +368,15 @@ TEST_F(RunConfigTest, FilesThatAreNoConfiguration) {
 TEST_F(RunConfigTest, WhatThisVersionDoesNotDo) {
   EXPECT_EQ(refusal("[train]\ntime_limit = 3600\n"),
             "run.toml:2: train.time_limit = 3600 is not supported by this version yet; leave the key out");
-  EXPECT_EQ(refusal("[federation]\nouter = \"adam\"\n"),
-            "run.toml:2: federation.outer = \"adam\" is not supported by this version yet; it does \"fedavg\"");
   EXPECT_EQ(refusal("[checkpoint]\nevery = 100\n"),
             "run.toml:2: checkpoint.every = 100 is not supported by this version yet; leave the key out, or give 0");
   EXPECT_EQ(refusal("[parallel]\nbackend = \"nccl\"\n"),
             "run.toml:2: parallel.backend = \"nccl\" is not supported by this version yet; leave the key out, or give "
             "\"auto\" or \"mpi\"");
   // Their values of today are accepted.
-  EXPECT_EQ(refusal("[parallel]\nbackend = \"mpi\"\ngroup_sizes = []\n[checkpoint]\nevery = 0\nresume = \"never\"\n"
-                    "[federation]\ninner_state = \"keep\"\nlr = 1.0\nmomentum = 0\n[train]\ntf32 = false\n"),
-            "accepted");
+  EXPECT_EQ(
+      refusal("[parallel]\nbackend = \"mpi\"\n[checkpoint]\nevery = 0\nresume = \"never\"\n[train]\ntf32 = false\n"),
+      "accepted");
 }
 
 TEST_F(RunConfigTest, EveryKeyOfTheDesignIsKnown) {
@@ -415,6 +428,7 @@ TEST_F(RunConfigTest, EveryKeyOfTheDesignIsKnown) {
                                 "parallel.groups",
                                 "parallel.group_sizes",
                                 "parallel.group_by",
+                                "parallel.group_file",
                                 "parallel.reshard_after_forward",
                                 "parallel.prefetch",
                                 "parallel.backend",
@@ -474,6 +488,52 @@ TEST_F(RunConfigTest, KeysThatContradictEachOther) {
   EXPECT_EQ(refusal_of({"schedule.warmup=11"}),
             "schedule.warmup = 11 is longer than train.steps = 10; give fewer steps, or a fraction below 1");
   EXPECT_EQ(refusal_of({"model.num_key_value_heads=3"}).substr(0, 30), "model.num_attention_heads = 4 ");
+}
+
+TEST_F(RunConfigTest, KeysOfTheOuterOptimizer) {
+  const auto federated = [](Overrides more) {
+    more.insert(more.begin(), {"parallel.strategy=fl+fsdp", "parallel.groups=2"});
+    return refusal_of(more);
+  };
+  EXPECT_EQ(federated({"federation.outer=sgd"}), "accepted");
+  EXPECT_EQ(federated({"federation.outer=sgd", "federation.lr=0.7", "federation.momentum=0.9",
+                       "federation.nesterov=true", "federation.inner_state=average"}),
+            "accepted");
+  EXPECT_EQ(federated({"federation.lr=0.7"}),
+            "federation.lr has no meaning with federation.outer = \"fedavg\"; remove it, or use \"sgd\", \"adam\", "
+            "\"yogi\" or \"adagrad\"");
+  EXPECT_EQ(federated({"federation.outer=adam", "federation.lr=0.1", "federation.momentum=0.9"}),
+            "federation.momentum has no meaning with federation.outer = \"adam\"; remove it, or use \"sgd\"");
+  EXPECT_EQ(
+      federated({"federation.outer=adagrad", "federation.lr=0.1", "federation.betas=[0.9, 0.99]"}),
+      "federation.betas has no meaning with federation.outer = \"adagrad\"; remove it, or use \"adam\" or \"yogi\"");
+  EXPECT_EQ(federated({"federation.outer=sgd", "federation.tau=0.1"}),
+            "federation.tau has no meaning with federation.outer = \"sgd\"; remove it, or use \"adam\", \"yogi\" or "
+            "\"adagrad\"");
+  EXPECT_EQ(federated({"federation.outer=sgd", "federation.momentum=0", "federation.nesterov=true"}),
+            "federation.nesterov = true has no meaning with federation.momentum = 0; remove it");
+  EXPECT_EQ(federated({"federation.outer=yogi"}).substr(0, 26), "federation.lr is missing: ");
+  EXPECT_EQ(federated({"federation.inner_state=reset", "optimizer.kind=sgd"}),
+            "federation.inner_state has no meaning with optimizer.kind = \"sgd\", which has no moments; remove it");
+  EXPECT_EQ(refusal_of({"federation.outer=sgd"}),
+            "federation.outer = \"sgd\" has no meaning with parallel.strategy = \"fsdp\"; remove it, or use strategy "
+            "\"fl+fsdp\" or \"fl+hsdp\"");
+  EXPECT_EQ(refusal_of({"federation.inner_state=reset"}).substr(0, 57),
+            "federation.inner_state has no meaning with parallel.strat");
+  // What is in force without being given is shown.
+  const std::string shown = show(loaded({"parallel.strategy=fl+fsdp", "parallel.groups=2", "federation.outer=sgd"}));
+  for (const char* line : {"# lr = 0.7\n", "# momentum = 0.9\n", "# nesterov = true\n"})
+    EXPECT_NE(shown.find(line), std::string::npos) << line;
+}
+
+TEST_F(RunConfigTest, GroupSizesAreNumbersOfRanks) {
+  EXPECT_EQ(
+      refusal_of({"parallel.group_sizes=[4, 0]"}),
+      "--set parallel.group_sizes=[4, 0]: parallel.group_sizes = [4, 0] is out of range; each must be at least 1");
+  EXPECT_NE(refusal_of({"parallel.group_sizes=[4, 1.5]"}).find("is not an array of integers"), std::string::npos);
+  EXPECT_NE(refusal_of({"parallel.group_sizes=4"}), "accepted");
+  EXPECT_NE(refusal_of({"parallel.group_by=nodes"}).find("did you mean \"node\"?"), std::string::npos);
+  EXPECT_EQ(refusal_of({"parallel.group_sizes=[]", "parallel.group_by="}), "accepted");
 }
 
 TEST_F(RunConfigTest, EvaluationFollowsTheTrainingData) {

@@ -101,6 +101,52 @@ TEST(StepSchedule, EpochVisitsEverySequenceOnceAndGridsAgree) {
   }
 }
 
+/// Positions of each group in the step at `cursor`, sorted, for groups of any shapes; ranks in another order than the
+/// world's hold what their place in the group says.
+std::vector<std::vector<std::int64_t>> groups_of_step(const std::vector<GroupShape>& shapes,
+                                                      const std::vector<int>& order, const TrainOptions& options,
+                                                      std::int64_t cursor) {
+  std::vector<std::vector<std::int64_t>> all(shapes.size());
+  int ranks = 0;
+  for (const GroupShape& shape : shapes) ranks += shape.ranks();
+  std::set<std::int64_t> world_batches;
+  for (int rank = 0; rank < ranks; ++rank) {
+    const ProcessGrid grid(shapes, rank, order);
+    const StepSchedule schedule(grid, options);
+    world_batches.insert(schedule.world_batch());
+    for (std::int64_t a = 0; a < schedule.micro_batches(); ++a)
+      for (const auto position : schedule.positions(cursor, a))
+        if (position >= 0) all[static_cast<std::size_t>(grid.group())].push_back(position);
+  }
+  EXPECT_EQ(world_batches.size(), 1u);
+  for (auto& group : all) std::sort(group.begin(), group.end());
+  return all;
+}
+
+std::vector<std::int64_t> from_to(std::int64_t begin, std::int64_t end) {
+  std::vector<std::int64_t> all;
+  for (std::int64_t i = begin; i < end; ++i) all.push_back(i);
+  return all;
+}
+
+// A batch is that of each group, whatever its size; batches of a rank make groups' batches follow their sizes.
+TEST(StepSchedule, UnequalGroupsTakeDisjointSequences) {
+  for (const std::vector<int>& order : {std::vector<int>(), std::vector<int>{0, 6, 2, 4, 3, 1, 5}})
+    for (const std::vector<GroupShape>& shapes :
+         {std::vector<GroupShape>{{1, 4}, {1, 2}, {1, 1}}, std::vector<GroupShape>{{2, 2}, {2, 1}, {1, 1}}}) {
+      for (const std::int64_t micro : {0, 1, 3}) {
+        const auto equal = groups_of_step(shapes, order, batch_of(5, micro), 100);
+        EXPECT_EQ(equal[0], from_to(100, 105));
+        EXPECT_EQ(equal[1], from_to(105, 110));
+        EXPECT_EQ(equal[2], from_to(110, 115));
+      }
+      const auto by_ranks = groups_of_step(shapes, order, batch_of(0, 2, 3), 100);
+      EXPECT_EQ(by_ranks[0], from_to(100, 124));
+      EXPECT_EQ(by_ranks[1], from_to(124, 136));
+      EXPECT_EQ(by_ranks[2], from_to(136, 142));
+    }
+}
+
 TEST(GroupShare, WhatIsNotGivenFollows) {
   const auto expect = [](const TrainOptions& options, int ranks, std::int64_t batch, std::int64_t rounds,
                          std::int64_t width) {

@@ -99,7 +99,7 @@ void expect_equal(const Usage& real, const Usage& planned, const std::string& la
 
 template <class T>
 void compare(const LlamaConfig& config, const ParallelOptions& parallel, Recompute recompute,
-             OptimizerOptions::Kind kind) {
+             OptimizerOptions::Kind kind, FederationOptions federated = {}) {
   const Communicator world(MPI_COMM_WORLD);
   const ProcessGrid grid(parallel, world.size(), world.rank());
   const Communicators communicators(MPI_COMM_WORLD, grid);
@@ -107,6 +107,8 @@ void compare(const LlamaConfig& config, const ParallelOptions& parallel, Recompu
   options.shape = {3, 17, recompute, 20};
   options.group = grid.shape();
   options.groups = grid.number_of_groups();
+  if (!grid.equal_groups()) options.unequal_groups = grid.groups();
+  options.outer = outer_options(federated);
   options.after = parallel.reshard_after_forward ? AfterForward::reshard : AfterForward::keep;
   options.prefetch = parallel.prefetch;
   options.precision = std::is_same_v<T, double> ? Precision::fp64 : Precision::fp32;
@@ -126,14 +128,14 @@ void compare(const LlamaConfig& config, const ParallelOptions& parallel, Recompu
   const Exec exec;
   const auto shard = make_mpi_collectives(communicators.shard);
   const auto replica = make_mpi_collectives(communicators.replica);
-  const auto federated = make_mpi_collectives(communicators.federation);
+  FederationLinks links(grid, communicators);
   ShardedParameters<T> parameters(llama_units(config), *shard, *replica, options.after, parallel.prefetch);
   initialise(exec, config, 1, parameters);
   Llama<T> model(config, options.shape, parameters);
   OptimizerOptions update;
   update.kind = kind;
   Optimizer<T> optimizer(update, parameters, communicators.shard);
-  Federation<T> federation(FederationOptions{}, 10, grid, communicators, *federated, *replica, parameters);
+  Federation<T> federation(federated, 10, grid, communicators, links, *replica, parameters);
   const StepResult result = training_step<T>(exec, model, optimizer, communicators.group, {batch, batch}, 1e-3);
   federation.count_tokens(result.tokens);
   federation.aggregate(exec, parameters);
@@ -205,6 +207,30 @@ TEST(MemoryPlan, CountsBuffersThatGrow) {
   config.vocab_size = 5;
   for (const ParallelOptions& grid : grids(ranks))
     compare<float>(config, grid, Recompute::none, OptimizerOptions::Kind::adamw);
+}
+
+// What each outer optimizer keeps, also of one group alone; and the workspaces of unequal groups' pieces.
+TEST(MemoryPlan, CountsOuterStateAndUnequalGroups) {
+  int ranks = 0;
+  MPI_Comm_size(MPI_COMM_WORLD, &ranks);
+  using Outer = FederationOptions::Outer;
+  for (const Outer outer : {Outer::fedavg, Outer::sgd, Outer::adam, Outer::adagrad}) {
+    FederationOptions options;
+    options.outer = outer;
+    if (outer == Outer::adam || outer == Outer::adagrad) options.lr = 0.1;
+    ParallelOptions parallel;
+    parallel.strategy = Strategy::fl_fsdp;
+    parallel.groups = 1;
+    compare<float>(small(true), parallel, Recompute::none, OptimizerOptions::Kind::sgd, options);
+    if (ranks < 4) continue;
+    parallel.groups = 0;
+    parallel.group_sizes = {ranks - 1, 1};
+    compare<float>(small(false), parallel, Recompute::none, OptimizerOptions::Kind::sgd, options);
+    parallel.strategy = Strategy::fl_hsdp;
+    parallel.shard_size = 1;
+    parallel.group_sizes = {ranks - 2, 2};
+    compare<double>(small(false), parallel, Recompute::none, OptimizerOptions::Kind::sgd, options);
+  }
 }
 
 // Numbers that anyone can check by hand: Llama 3.1 8B on 64 ranks.

@@ -92,15 +92,22 @@ struct TinyRun {
   using Views = View1<R> ShardedUnit<T>::*;  ///< &ShardedUnit<T>::master, and so on
 
   TinyRun(MPI_Comm comm, const LlamaConfig& config, const ParallelOptions& parallel, const TinyOptions& settings = {})
+      : TinyRun(GridCache::get(comm, parallel), config, settings,
+                parallel.reshard_after_forward ? AfterForward::reshard : AfterForward::keep, parallel.prefetch) {}
+  /// On a grid of the world, groups of any shapes.
+  TinyRun(const ProcessGrid& where, const LlamaConfig& config, const TinyOptions& settings = {})
+      : TinyRun(GridCache::get(MPI_COMM_WORLD, where), config, settings, AfterForward::reshard, 1) {}
+
+  TinyRun(GridWithCommunicators& where, const LlamaConfig& config, const TinyOptions& settings, AfterForward after,
+          int prefetch)
       : options(settings),
-        place(GridCache::get(comm, parallel)),
+        place(where),
         grid(place.grid),
         communicators(place.communicators),
-        parameters(llama_units(config), *place.shard, *place.replica,
-                   parallel.reshard_after_forward ? AfterForward::reshard : AfterForward::keep, parallel.prefetch),
+        parameters(llama_units(config), *place.shard, *place.replica, after, prefetch),
         model(config, settings.shape, parameters),
         optimizer(settings.optimizer, parameters, communicators.shard),
-        federation(settings.federation, settings.steps, grid, communicators, *place.federation, *place.replica,
+        federation(settings.federation, settings.steps, grid, communicators, place.links, *place.replica,
                    (initialise(exec, config, settings.seed, parameters), parameters)) {}
 
   /// Which sequences this rank has of the `step`-th (1-based) batch of the whole world.
@@ -133,7 +140,9 @@ struct TinyRun {
 
   /// The end of a round where one is due.
   void aggregate_if_due(std::int64_t number) {
-    if (federation.due(number)) federation.aggregate(exec, parameters);
+    if (!federation.due(number)) return;
+    federation.aggregate(exec, parameters);
+    if (options.federation.inner_state == FederationOptions::InnerState::reset) optimizer.reset(exec);
   }
 
   /// What the replica holds, put together on each of its ranks. Collective.

@@ -96,6 +96,28 @@ TEST(TrainingStep, AllRanksOfAGroupReportTheSameBits) {
     EXPECT_EQ(value, static_cast<double>(result.tokens));
 }
 
+// NaN in what one rank adds to the gradient: all ranks stop alike, and name it; nothing has changed.
+TEST(TrainingStep, NamesTheRankWhoseLossIsNotFinite) {
+  for (int bad = 0; bad < world_ranks(); ++bad) {
+    TinyRun<double> run(MPI_COMM_WORLD, tiny_config(Head::own), grid_of(Strategy::ddp));
+    if (run.grid.rank() == bad)
+      run.set(&ShardedUnit<double>::master, [](std::size_t, std::size_t) { return std::nan(""); });
+    const FullUnits<double> before = run.masters();
+    try {
+      run.step(1, 2 * static_cast<std::size_t>(world_ranks()));
+      ADD_FAILURE() << "no error";
+    } catch (const GroupError& error) {
+      EXPECT_NE(std::string(error.what()).find("the gradient of optimizer step 1 is not finite"), std::string::npos);
+      const std::string where = "on rank " + std::to_string(bad) + " of the group's " + std::to_string(world_ranks());
+      EXPECT_NE(std::string(error.what()).find(where), std::string::npos) << error.what();
+      EXPECT_EQ(error.first(), run.grid.rank() == 0);
+      EXPECT_EQ(error.ranks(), world_ranks());
+    }
+    EXPECT_TRUE(same_bits(run.masters(), before));
+    run.communicators.world.barrier();
+  }
+}
+
 TEST(TrainingStep, ABatchWithoutTargetsIsNoUpdate) {
   TinyRun<float> run(MPI_COMM_WORLD, tiny_config(Head::own), grid_of(Strategy::fsdp), with_sgd());
   const FullUnits<float> before = run.masters();

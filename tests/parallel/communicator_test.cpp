@@ -1,6 +1,8 @@
 /// Communicators of a grid, and agreement between ranks. SPDX-License-Identifier: Apache-2.0
 #include "parallel/communicator.hpp"
 
+#include "core/array.hpp"
+#include "parallel/collectives.hpp"
 #include "parallel/mpi_error.hpp"
 #include "parallel/mpi_transfer.hpp"
 #include "parallel/waiting.hpp"
@@ -8,8 +10,11 @@
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <limits>
+#include <memory>
+#include <random>
 #include <utility>
 
 namespace atl {
@@ -220,6 +225,104 @@ TEST(Communicators, HaveTheRightMembers) {
     EXPECT_EQ(comms.replica.rank(), mine.replica());
     EXPECT_EQ(comms.shard.rank(), mine.shard());
     EXPECT_EQ(comms.federation.rank(), mine.group());
+  }
+}
+
+/// Groups of unequal shapes for this many ranks, in two orders.
+std::vector<ProcessGrid> unequal_grids(int n, int me) {
+  std::vector<ProcessGrid> all;
+  if (n < 3) return all;
+  std::vector<int> turned{0};
+  for (int r = n - 1; r > 0; --r) turned.push_back(r);
+  for (const std::vector<int>& order : {std::vector<int>(), turned}) {
+    all.push_back(ProcessGrid({{1, n - 1}, {1, 1}}, me, order));
+    all.push_back(ProcessGrid({{n - 1, 1}, {1, 1}}, me, order));
+    all.push_back(ProcessGrid({{1, 1}, {1, n - 2}, {1, 1}}, me, order));
+  }
+  return all;
+}
+
+TEST(Communicators, OfUnequalGroups) {
+  const int n = world().size(), me = world().rank();
+  for (const ProcessGrid& grid : unequal_grids(n, me)) {
+    SCOPED_TRACE(grid.describe());
+    const Communicators comms(MPI_COMM_WORLD, grid);
+    std::vector<int> group, first_ranks;
+    for (int r = 0; r < grid.shape().ranks(); ++r) group.push_back(grid.world_rank(grid.group(), r));
+    for (int g = 0; g < grid.number_of_groups(); ++g) first_ranks.push_back(grid.first_rank(g));
+    EXPECT_EQ(members(comms.group), group);
+    EXPECT_EQ(members(comms.federation), grid.rank_in_group() == 0 ? first_ranks : std::vector<int>{me});
+    EXPECT_EQ(comms.shard.size(), grid.shape().shards);
+    EXPECT_EQ(comms.replica.size(), grid.shape().replicas);
+    const double g = grid.group();
+    std::vector<double> expected;
+    for (int other = 0; other < grid.number_of_groups(); ++other) {
+      expected.push_back(other);
+      expected.push_back(10 * other + 1);
+    }
+    EXPECT_EQ(comms.gather_over_groups({g, 10 * g + 1}), expected);
+  }
+}
+
+TEST(Communicator, OfNamedRanks) {
+  const int n = world().size(), me = world().rank();
+  // Every pair, and all in turned order; ranks that are not in a set do not take part.
+  for (int a = 0; a < n; ++a)
+    for (int b = a + 1; b < n; ++b) {
+      if (me != a && me != b) continue;
+      const Communicator pair(world(), {b, a});
+      EXPECT_EQ(pair.size(), 2);
+      EXPECT_EQ(pair.rank(), me == b ? 0 : 1);
+      EXPECT_EQ(pair.sum(static_cast<double>(me)), a + b);
+    }
+  std::vector<int> turned;
+  for (int r = n - 1; r >= 0; --r) turned.push_back(r);
+  EXPECT_EQ(members(Communicator(world(), turned)), turned);
+}
+
+// A hundred of all kinds alive at once, used by each rank in the order of its own schedule (a communicator that two
+// ranks share is used by both, though in between each uses others), and all freed.
+TEST(Communicators, AHundredAreUsedInAnyOrderAndFreed) {
+  const int n = world().size(), me = world().rank();
+  const int most = n <= 2 ? 100 : n <= 4 ? 100 : 40;  // making one takes a spinning wait, long where cores are shared
+  std::vector<std::unique_ptr<Collectives>> collectives;
+  std::vector<Communicator> comms;
+  for (int i = 0; static_cast<int>(comms.size()) < most / 2; ++i) {
+    if (i % 3 == 0)
+      comms.emplace_back(MPI_COMM_WORLD);
+    else if (i % 3 == 1)
+      comms.emplace_back(world(), (me + i) % 2, -me);
+    else {
+      std::vector<int> all;
+      for (int r = 0; r < n; ++r) all.push_back((r + i) % n);
+      comms.emplace_back(world(), all);
+    }
+    collectives.push_back(make_mpi_collectives(comms.back()));
+  }
+  const std::size_t count = comms.size();
+  // Starts in one order on all ranks, as the rule is within a communicator; waits in another on each rank.
+  const Exec exec;
+  std::vector<View1<double>> values;
+  std::vector<Ticket> tickets;
+  for (std::size_t i = 0; i < count; ++i) {
+    values.push_back(to_device("atoll::test", std::vector<double>(100, static_cast<double>(me + 1))));
+  }
+  std::vector<std::size_t> start(count), wait(count);
+  for (std::size_t i = 0; i < count; ++i) start[i] = wait[i] = i;
+  std::mt19937 random(static_cast<unsigned>(me));
+  std::shuffle(start.begin(), start.end(), random);
+  std::shuffle(wait.begin(), wait.end(), random);
+  tickets.resize(count);
+  for (const std::size_t i : start) tickets[i] = collectives[i]->all_reduce(values[i].data(), 100, Element::f64, exec);
+  // Each collectives object makes progress for itself alone, so all are tested in turn.
+  wait_until([&] {
+    bool all = true;
+    for (const std::size_t i : wait) all = tickets[i].test() && all;
+    return all;
+  });
+  for (std::size_t i = 0; i < count; ++i) {
+    const double expected = comms[i].sum(static_cast<double>(me + 1));
+    EXPECT_EQ(to_host(values[i]), std::vector<double>(100, expected)) << i;
   }
 }
 

@@ -94,6 +94,93 @@ TEST(ProcessGrid, Describes) {
             "512 ranks = 16 groups x 8 replicas x 4 shards");
 }
 
+TEST(ProcessGrid, GroupsOfGivenSizes) {
+  ParallelOptions given;
+  given.strategy = Strategy::fl_fsdp;
+  given.group_sizes = {4, 2, 1};
+  const ProcessGrid sharded(given, 7, 5);
+  EXPECT_EQ(sharded.groups(), (std::vector<GroupShape>{{1, 4}, {1, 2}, {1, 1}}));
+  EXPECT_FALSE(sharded.equal_groups());
+  EXPECT_EQ(sharded.group(), 1);
+  EXPECT_EQ(sharded.shard(), 1);
+  EXPECT_EQ(sharded.first_rank(2), 6);
+  EXPECT_EQ(
+      sharded.describe(),
+      "7 ranks = 1 group x 1 replica x 4 shards + 1 group x 1 replica x 2 shards + 1 group x 1 replica x 1 shard");
+  given.strategy = Strategy::fl_hsdp;
+  given.shard_size = 2;
+  given.group_sizes = {4, 2, 6};
+  const ProcessGrid replicated(given, 12, 9);
+  EXPECT_EQ(replicated.groups(), (std::vector<GroupShape>{{2, 2}, {1, 2}, {3, 2}}));
+  EXPECT_EQ(std::tuple(replicated.group(), replicated.replica(), replicated.shard()), std::tuple(2, 1, 1));
+  given.group_sizes = {6, 6};
+  EXPECT_TRUE(ProcessGrid(given, 12, 0).equal_groups());
+
+  EXPECT_EQ(
+      error_of(given, 8),
+      "parallel.group_sizes = [6, 6] are 12 ranks, but there are 8: start 12 ranks, or give sizes that add up to 8");
+  given.group_sizes = {4, 3};
+  EXPECT_EQ(error_of(given, 7),
+            "parallel.shard_size = 2 does not divide the 3 ranks of group 1 (7 ranks in all) (replicas need equal "
+            "shards); nearest: 1 or 3");
+  given.group_sizes = {7, 0};
+  EXPECT_EQ(error_of(given, 7), "parallel.group_sizes = [7, 0] has a group of 0 ranks; each needs at least 1");
+  given.group_sizes = {4, 2, 1};
+  given.groups = 3;
+  EXPECT_EQ(error_of(given, 7),
+            "parallel.group_sizes = [4, 2, 1] and parallel.groups = 3 exclude each other: both say what the federation "
+            "groups are; remove one");
+  given.groups = 0;
+  given.strategy = Strategy::fl_fsdp;
+  EXPECT_EQ(
+      error_of(given, 7),
+      "parallel.shard_size = 2 and parallel.group_sizes = [4, 2, 1] exclude each other with strategy \"fl+fsdp\", "
+      "where a group is one replica; remove one, or use strategy \"fl+hsdp\"");
+  given.strategy = Strategy::hsdp;
+  EXPECT_EQ(
+      error_of(given, 8),
+      "parallel.group_sizes = [4, 2, 1] has no meaning with parallel.strategy = \"hsdp\" on 8 ranks (one group of "
+      "all ranks); remove it, or use strategy \"fl+hsdp\"");
+}
+
+// Ranks dealt to nodes in turn, as some launchers do; and nodes with different numbers of ranks.
+TEST(ProcessGrid, GroupsOfCellsNeedNotBeNeighbours) {
+  ParallelOptions given;
+  given.strategy = Strategy::fl_hsdp;
+  given.shard_size = 2;
+  given.group_by = ParallelOptions::GroupBy::node;
+  const std::vector<int> cells{5, 3, 5, 3, 5, 5};
+  std::vector<std::tuple<int, int, int>> places;
+  for (int rank = 0; rank < 6; ++rank) {
+    const ProcessGrid grid(given, 6, rank, cells);
+    places.emplace_back(grid.group(), grid.replica(), grid.shard());
+    EXPECT_EQ(grid.groups(), (std::vector<GroupShape>{{2, 2}, {1, 2}}));
+    EXPECT_EQ(grid.first_rank(1), 1);
+    EXPECT_EQ(grid.world_rank(0, 3), 5);
+    EXPECT_EQ(grid.world_rank(grid.group(), grid.rank_in_group()), rank);
+    EXPECT_FALSE(grid.equal_groups());
+  }
+  EXPECT_EQ(places,
+            (std::vector<std::tuple<int, int, int>>{{0, 0, 0}, {1, 0, 0}, {0, 0, 1}, {1, 0, 1}, {0, 1, 0}, {0, 1, 1}}));
+  given.shard_size = 3;
+  EXPECT_THROW(ProcessGrid(given, 6, 0, cells), ConfigError);
+}
+
+TEST(ProcessGrid, OfAnyShapesAndOrder) {
+  const std::vector<int> order{0, 4, 2, 3, 1};
+  for (int position = 0; position < 5; ++position) {
+    const int rank = order[static_cast<std::size_t>(position)];
+    const ProcessGrid grid({{1, 2}, {3, 1}}, rank, order);
+    EXPECT_EQ(grid.world_size(), 5);
+    EXPECT_EQ(grid.rank(), rank);
+    EXPECT_EQ(grid.group(), position < 2 ? 0 : 1);
+    EXPECT_EQ(grid.rank_in_group(), position < 2 ? position : position - 2);
+    EXPECT_EQ(grid.world_rank(grid.group(), grid.rank_in_group()), rank);
+  }
+  // Rank 0 writes what group 0's first replica gathers.
+  EXPECT_THROW(ProcessGrid({{1, 2}, {3, 1}}, 0, {1, 0, 2, 3, 4}), Error);
+}
+
 TEST(ProcessGrid, WrongDivisorsNameTheNearest) {
   EXPECT_EQ(error_of(options(Strategy::hsdp, 3), 8),
             "parallel.shard_size = 3 does not divide 8 ranks (replicas need equal shards); nearest: 2 or 4");
