@@ -19,4 +19,10 @@ std::string Checksum::text() const { return fmt::format("xxh3-64:{:016x}", XXH3_
 
 void Checksum::Free::operator()(XXH3_state_s* state) const { XXH3_freeState(state); }
 
+std::uint64_t block_checksum(std::uint64_t index, const void* bytes, std::size_t count) {
+  return XXH3_64bits_withSeed(bytes, count, index);
+}
+
+std::string block_checksum_text(std::uint64_t sum) { return fmt::format("xxh3-64-blocks:{:016x}", sum); }
+
 }  // namespace atl

@@ -1,7 +1,8 @@
-/// XXH3-64 over bytes that arrive in pieces. SPDX-License-Identifier: Apache-2.0
+/// XXH3-64 over bytes that arrive in pieces, or in blocks. SPDX-License-Identifier: Apache-2.0
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <memory>
 #include <string>
 
@@ -22,5 +23,10 @@ class Checksum {
   };
   std::unique_ptr<XXH3_state_s, Free> state_;
 };
+
+/// Checksum of blocks in any order, so that several processes can read one file: the sum modulo 2^64 of XXH3-64(block,
+/// seed = index of the block). Sums of disjoint sets of blocks add up. As good as Checksum against accidents.
+std::uint64_t block_checksum(std::uint64_t index, const void* bytes, std::size_t count);
+std::string block_checksum_text(std::uint64_t sum);  ///< "xxh3-64-blocks:" and 16 hexadecimal digits
 
 }  // namespace atl

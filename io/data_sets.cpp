@@ -16,6 +16,30 @@ SyntheticLanguage synthetic_language(const RunConfig& config) {
   return SyntheticLanguage(options);
 }
 
+/// Every rank reads its share. The result is that of the whole source, on all ranks.
+Scan scan_together(const TokenSource& source, const Communicator& world) {
+  Scan mine;
+  collectively(world, [&] { mine = source.scan(world.rank(), world.size()); });
+  // A double holds 32 bits exactly, and any position.
+  const auto low = [](std::uint64_t bits) { return static_cast<double>(bits & 0xffffffffu); };
+  const auto high = [](std::uint64_t bits) { return static_cast<double>(bits >> 32); };
+  const auto join = [](double lower, double upper) {
+    return static_cast<std::uint64_t>(lower) | static_cast<std::uint64_t>(upper) << 32;
+  };
+  const std::vector<double> fields{static_cast<double>(mine.largest.id),
+                                   static_cast<double>(mine.largest.position),
+                                   low(mine.tokens),
+                                   high(mine.tokens),
+                                   low(mine.documents),
+                                   high(mine.documents)};
+  const auto all = world.all_gather(fields);
+  Scan whole;
+  for (auto at = all.begin(); at != all.end(); at += static_cast<std::ptrdiff_t>(fields.size()))
+    whole.add(
+        {{static_cast<std::int64_t>(at[0]), static_cast<std::int64_t>(at[1])}, join(at[2], at[3]), join(at[4], at[5])});
+  return whole;
+}
+
 }  // namespace
 
 std::shared_ptr<const TokenSource> open_source(const std::string& name, const RunConfig& config,
@@ -29,7 +53,11 @@ std::shared_ptr<const TokenSource> open_source(const std::string& name, const Ru
     } else {
       source = std::make_shared<TokenFile>(name);
     }
-    if (world.rank() == 0) require_vocabulary(*source, source->scan(), vocab_size);
+  });
+  const Scan whole = scan_together(*source, world);
+  collectively(world, [&] {
+    source->check(whole);
+    require_vocabulary(*source, whole.largest, vocab_size);
   });
   return source;
 }
@@ -47,7 +75,13 @@ DataSets open_data_sets(const RunConfig& config, std::int64_t vocab_size, const 
   sets.train = open_source(config.data.train, config, vocab_size, true, world);
   if (config.data.eval.empty()) return sets;
   sets.eval = open_source(config.data.eval, config, vocab_size, false, world);
-  if (config.data.eval == synthetic_data) sets.language = language_facts(config, *sets.eval);
+  if (config.data.eval != synthetic_data) return sets;
+  LanguageFacts facts;
+  collectively(world, [&] {
+    if (world.rank() == 0) facts = language_facts(config, *sets.eval);
+  });
+  const auto all = world.all_gather({facts.floor, facts.bigram});
+  sets.language = LanguageFacts{all[0], all[1]};
   return sets;
 }
 

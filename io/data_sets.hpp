@@ -23,15 +23,15 @@ struct DataSets {
 };
 
 /// One source: a token file, or the built-in language, of `tokens` tokens from `first_document` on. Every id is checked
-/// against the vocabulary, and a file's checksum verified, by rank 0. Collective over the world; throws
-/// CollectiveError.
+/// against the vocabulary, and a file's checksums verified: each rank reads a part of it. Collective over the world;
+/// throws CollectiveError.
 std::shared_ptr<const TokenSource> open_source(const std::string& name, const RunConfig& config,
                                                std::int64_t vocab_size, bool for_training, const Communicator& world);
 
 /// data.train and data.eval. Collective over the world.
 DataSets open_data_sets(const RunConfig& config, std::int64_t vocab_size, const Communicator& world);
 
-/// Floor of the built-in language on an evaluation set of it.
+/// Floor of the built-in language on an evaluation set of it. Seconds of work for a large one; not collective.
 LanguageFacts language_facts(const RunConfig& config, const TokenSource& eval);
 
 }  // namespace atl

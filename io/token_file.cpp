@@ -15,9 +15,21 @@ namespace {
 // Checksums are those of the bytes in the file, which are little-endian.
 static_assert(std::endian::native == std::endian::little, "checksums of token files need a little-endian machine");
 
-constexpr std::int64_t format_version = 1;
-// 4 MiB: larger than HDF5's chunk cache of 1 MiB, so that reading a sequence reads its bytes and not a whole chunk.
+constexpr std::int64_t format_version = 2;
+// Chunks of HDF5 and blocks of the checksums, 4 MiB: larger than HDF5's chunk cache of 1 MiB, so that reading a
+// sequence reads its bytes and not a whole chunk.
 constexpr std::uint64_t chunk_bytes = 4u << 20;
+
+/// f(block, begin, elements) for every shares-th block of `size` elements of type T, from `share` on.
+template <class T, class F>
+void for_each_block(std::int64_t size, std::int64_t share, std::int64_t shares, const F& f) {
+  constexpr std::int64_t length = chunk_bytes / sizeof(T);
+  std::vector<T> buffer;
+  for (std::int64_t block = share; block * length < size; block += shares) {
+    buffer.resize(static_cast<std::size_t>(std::min(length, size - block * length)));
+    f(static_cast<std::uint64_t>(block), block * length, buffer);
+  }
+}
 
 Stored token_type(std::int64_t vocab_size) { return vocab_size <= 65536 ? Stored::u16 : Stored::u32; }
 
@@ -56,8 +68,8 @@ void TokenFileWriter::finish() {
   file_.set_integer_attribute("token_count", tokens());
   file_.set_integer_attribute("document_count", document_count_);
   file_.set_integer_attribute("source_bytes", source_bytes_);
-  file_.set_string_attribute("tokens_checksum", tokens_.checksum.text());
-  file_.set_string_attribute("documents_checksum", documents_.checksum.text());
+  file_.set_string_attribute("tokens_checksum", block_checksum_text(tokens_.checksum));
+  file_.set_string_attribute("documents_checksum", block_checksum_text(documents_.checksum));
   file_.close();
   pending_.publish();
 }
@@ -72,7 +84,7 @@ void TokenFileWriter::write(Column& column, const std::vector<T>& values, Piece 
     file_.extend(column.name, length);
   }
   file_.write_flat(column.name, column.written, values);
-  column.checksum.update(values.data(), values.size() * sizeof(T));
+  if (!values.empty()) column.checksum += block_checksum(column.blocks++, values.data(), values.size() * sizeof(T));
   column.written = length;
 }
 
@@ -98,7 +110,8 @@ TokenFile::TokenFile(const std::string& path) : file_(Hdf5File::open(path)) {
   }
   if (const auto version = file_.integer_attribute("format_version"); version != format_version) {
     throw DataError(
-        fmt::format("{}: token file of version {}; this atoll reads version {}", path, version, format_version));
+        fmt::format("{}: token file of version {}; this atoll reads version {}: tokenize the text again with it", path,
+                    version, format_version));
   }
   vocab_size_ = file_.integer_attribute("vocab_size");
   tokenizer_ = file_.string_attribute("tokenizer");
@@ -146,56 +159,55 @@ void TokenFile::read(std::int64_t begin, std::span<std::int32_t> out) const {
   }
 }
 
-LargestToken TokenFile::scan(const Progress& progress) const {
-  scan_offsets();
-  return type_ == Stored::u16 ? scan_tokens<std::uint16_t>(progress) : scan_tokens<std::uint32_t>(progress);
+Scan TokenFile::scan(std::int64_t share, std::int64_t shares) const {
+  Scan found;
+  scan_offsets(share, shares, found);
+  if (type_ == Stored::u16)
+    scan_tokens<std::uint16_t>(share, shares, found);
+  else
+    scan_tokens<std::uint32_t>(share, shares, found);
+  return found;
+}
+
+void TokenFile::check(const Scan& whole) const {
+  require_checksum("documents", whole.documents);
+  require_checksum("tokens", whole.tokens);
+  if (whole.largest.id < vocab_size_) return;
+  throw DataError(fmt::format("{}: token {} at position {} is outside the file's own vocabulary of {}", name(),
+                              whole.largest.id, whole.largest.position, vocab_size_));
 }
 
 template <class T>
-LargestToken TokenFile::scan_tokens(const Progress& progress) const {
-  LargestToken largest;
-  Checksum checksum;
-  std::vector<T> buffer;
-  for (std::int64_t begin = 0; begin < tokens_; begin += static_cast<std::int64_t>(buffer.size())) {
-    buffer.resize(static_cast<std::size_t>(std::min<std::int64_t>(tokens_ - begin, chunk_bytes / sizeof(T))));
+void TokenFile::scan_tokens(std::int64_t share, std::int64_t shares, Scan& found) const {
+  for_each_block<T>(tokens_, share, shares, [&](std::uint64_t block, std::int64_t begin, std::vector<T>& buffer) {
     file_.read_flat("tokens", static_cast<std::uint64_t>(begin), buffer);
-    checksum.update(buffer.data(), buffer.size() * sizeof(T));
-    const auto found = std::max_element(buffer.begin(), buffer.end());
-    if (*found > largest.id) largest = {*found, begin + (found - buffer.begin())};
-    if (progress) progress(begin + static_cast<std::int64_t>(buffer.size()));
-  }
-  require_checksum("tokens", checksum);
-  if (largest.id >= vocab_size_) {
-    throw DataError(fmt::format("{}: token {} at position {} is outside the file's own vocabulary of {}", name(),
-                                largest.id, largest.position, vocab_size_));
-  }
-  return largest;
+    found.tokens += block_checksum(block, buffer.data(), buffer.size() * sizeof(T));
+    const auto largest = std::max_element(buffer.begin(), buffer.end());
+    if (*largest > found.largest.id) found.largest = {*largest, begin + (largest - buffer.begin())};
+  });
 }
 
-void TokenFile::scan_offsets() const {
-  Checksum checksum;
-  std::vector<std::uint64_t> buffer;
-  std::uint64_t previous = 0;
-  for (std::int64_t begin = 0; begin <= documents_; begin += static_cast<std::int64_t>(buffer.size())) {
-    buffer.resize(static_cast<std::size_t>(std::min<std::int64_t>(documents_ + 1 - begin, chunk_bytes / 8)));
-    file_.read_flat("documents", static_cast<std::uint64_t>(begin), buffer);
-    checksum.update(buffer.data(), buffer.size() * sizeof(buffer[0]));
-    for (std::size_t i = 0; i < buffer.size(); ++i) {
-      if (buffer[i] < previous) {
-        throw DataError(fmt::format("{}: document offsets decrease, {} after {}, at entry {}", name(), buffer[i],
-                                    previous, begin + static_cast<std::int64_t>(i)));
-      }
-      previous = buffer[i];
-    }
-  }
-  require_checksum("documents", checksum);
+void TokenFile::scan_offsets(std::int64_t share, std::int64_t shares, Scan& found) const {
+  using Offsets = std::vector<std::uint64_t>;
+  for_each_block<std::uint64_t>(
+      documents_ + 1, share, shares, [&](std::uint64_t block, std::int64_t begin, Offsets& buffer) {
+        std::uint64_t previous[1] = {0};
+        if (begin > 0) file_.read_flat("documents", static_cast<std::uint64_t>(begin - 1), previous);
+        file_.read_flat("documents", static_cast<std::uint64_t>(begin), buffer);
+        found.documents += block_checksum(block, buffer.data(), buffer.size() * sizeof(buffer[0]));
+        for (std::size_t i = 0; i < buffer.size(); previous[0] = buffer[i++]) {
+          if (buffer[i] >= previous[0]) continue;
+          throw DataError(fmt::format("{}: document offsets decrease, {} after {}, at entry {}", name(), buffer[i],
+                                      previous[0], begin + static_cast<std::int64_t>(i)));
+        }
+      });
 }
 
-void TokenFile::require_checksum(const std::string& dataset, const Checksum& found) const {
-  const std::string expected = file_.string_attribute(dataset + "_checksum");
-  if (found.text() == expected) return;
+void TokenFile::require_checksum(const std::string& dataset, std::uint64_t sum) const {
+  const std::string expected = file_.string_attribute(dataset + "_checksum"), found = block_checksum_text(sum);
+  if (found == expected) return;
   throw DataError(fmt::format("{}: checksum of '{}' is {}, the file says {}: its bytes changed since it was written",
-                              name(), dataset, found.text(), expected));
+                              name(), dataset, found, expected));
 }
 
 }  // namespace atl

@@ -1,10 +1,10 @@
 /// Token data in HDF5: writer and reader. SPDX-License-Identifier: Apache-2.0
 ///
-/// Layout, version 1:
+/// Layout, version 2:
 ///   tokens     1-D, uint16 where vocab_size <= 65536, else uint32
 ///   documents  1-D, uint64: document d is tokens [documents[d], documents[d + 1]); one entry more than documents
 ///   attributes of the root: format_version, vocab_size, tokenizer, token_count, document_count, source_bytes,
-///              tokens_checksum, documents_checksum (XXH3-64 of the data set's bytes, as Checksum::text())
+///              tokens_checksum, documents_checksum (block_checksum_text of the data set's bytes in blocks of 4 MiB)
 #pragma once
 
 #include "io/checksum.hpp"
@@ -42,8 +42,8 @@ class TokenFileWriter {
   struct Column {
     explicit Column(const char* dataset) : name(dataset) {}
     std::string name;
-    std::uint64_t written = 0;
-    Checksum checksum;
+    std::uint64_t written = 0, blocks = 0;
+    std::uint64_t checksum = 0;
   };
   template <class T>
   void write(Column& column, const std::vector<T>& values, Piece piece);
@@ -60,8 +60,8 @@ class TokenFileWriter {
 };
 
 /// A token file, opened for reading. Structure, types, counts and the first and last offset are checked at once;
-/// scan() reads everything: checksums, order of the offsets, token ids. All faults are DataErrors that name file and
-/// reason.
+/// scan() and check() read everything: checksums, order of the offsets, token ids. All faults are DataErrors that name
+/// file and reason.
 class TokenFile : public TokenSource {
  public:
   explicit TokenFile(const std::string& path);
@@ -74,7 +74,8 @@ class TokenFile : public TokenSource {
   const std::string& tokenizer() const { return tokenizer_; }
 
   void read(std::int64_t begin, std::span<std::int32_t> out) const override;
-  LargestToken scan(const Progress& progress = {}) const override;
+  Scan scan(std::int64_t share, std::int64_t shares) const override;
+  void check(const Scan& whole) const override;
 
   /// Where documents [first, first + out.size() - 1) start, and the last of them ends.
   void read_offsets(std::int64_t first, std::span<std::uint64_t> out) const {
@@ -83,9 +84,9 @@ class TokenFile : public TokenSource {
 
  private:
   template <class T>
-  LargestToken scan_tokens(const Progress& progress) const;
-  void scan_offsets() const;
-  void require_checksum(const std::string& dataset, const Checksum& found) const;
+  void scan_tokens(std::int64_t share, std::int64_t shares, Scan& found) const;
+  void scan_offsets(std::int64_t share, std::int64_t shares, Scan& found) const;
+  void require_checksum(const std::string& dataset, std::uint64_t found) const;
 
   Hdf5File file_;
   std::int64_t tokens_ = 0, documents_ = 0, vocab_size_ = 0, source_bytes_ = 0;

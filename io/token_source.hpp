@@ -5,7 +5,6 @@
 
 #include <algorithm>
 #include <cstdint>
-#include <functional>
 #include <span>
 #include <string>
 #include <utility>
@@ -19,11 +18,22 @@ struct LargestToken {
   std::int64_t position = -1;
 };
 
+/// What reading a source found; what reading shares of it found adds up.
+struct Scan {
+  LargestToken largest;
+  std::uint64_t tokens = 0, documents = 0;  ///< block checksums (io/checksum.hpp); 0 where there is no file
+
+  void add(const Scan& other) {
+    const LargestToken& their = other.largest;
+    if (their.id > largest.id || (their.id == largest.id && their.position < largest.position)) largest = their;
+    tokens += other.tokens;
+    documents += other.documents;
+  }
+};
+
 /// A row of token ids that can be read anywhere.
 class TokenSource {
  public:
-  using Progress = std::function<void(std::int64_t tokens_done)>;
-
   virtual ~TokenSource() = default;
   virtual std::string name() const = 0;  ///< for messages: a path, or "synthetic"
   virtual std::int64_t tokens() const = 0;
@@ -32,8 +42,17 @@ class TokenSource {
   /// Tokens [begin, begin + out.size()).
   virtual void read(std::int64_t begin, std::span<std::int32_t> out) const = 0;
 
-  /// Reads everything once, checks what can be checked (a file: its checksums), finds the largest id.
-  virtual LargestToken scan(const Progress& progress = {}) const = 0;
+  /// Reads the share-th of `shares` parts of everything, a block here and a block there.
+  virtual Scan scan(std::int64_t share, std::int64_t shares) const = 0;
+  /// DataError unless the scan of all shares, added, fits what the source says of itself (a file: its checksums).
+  virtual void check(const Scan&) const {}
+
+  /// All of it, by this process: reads, checks, and gives the largest id.
+  LargestToken scan_all() const {
+    const Scan whole = scan(0, 1);
+    check(whole);
+    return whole.largest;
+  }
 };
 
 /// Tokens in memory.
@@ -52,12 +71,13 @@ class MemorySource : public TokenSource {
     for (std::size_t i = 0; i < out.size(); ++i) out[i] = tokens_[static_cast<std::size_t>(begin) + i];
   }
 
-  LargestToken scan(const Progress& = {}) const override {
-    LargestToken largest;
-    for (std::size_t i = 0; i < tokens_.size(); ++i) {
-      if (tokens_[i] > largest.id) largest = {tokens_[i], static_cast<std::int64_t>(i)};
+  Scan scan(std::int64_t share, std::int64_t shares) const override {
+    Scan found;
+    for (std::int64_t i = tokens() * share / shares; i < tokens() * (share + 1) / shares; ++i) {
+      const std::int64_t id = tokens_[static_cast<std::size_t>(i)];
+      if (id > found.largest.id) found.largest = {id, i};
     }
-    return largest;
+    return found;
   }
 
  private:
@@ -66,7 +86,7 @@ class MemorySource : public TokenSource {
   std::vector<std::uint16_t> tokens_;
 };
 
-/// DataError naming id, position and vocabulary unless every id that scan() saw is one of the model's.
+/// DataError naming id, position and vocabulary unless every id of a scan is one of the model's.
 inline void require_vocabulary(const TokenSource& source, const LargestToken& largest, std::int64_t vocab_size) {
   if (largest.id < vocab_size) return;
   throw DataError(source.name() + ": token " + std::to_string(largest.id) + " at position " +

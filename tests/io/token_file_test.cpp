@@ -31,6 +31,11 @@ std::string write_file(const std::string& path, const std::vector<std::int32_t>&
   return path;
 }
 
+/// The message when the file is opened and scanned.
+std::string fault_of(const std::string& path) {
+  return message_of<DataError>([&] { TokenFile(path).scan_all(); });
+}
+
 class TokenFileOfSize : public ::testing::TestWithParam<std::tuple<std::size_t, std::int64_t>> {};
 
 // 2097152 uint16 or 1048576 uint32 tokens are one chunk of 4 MiB: below, at, above, and several.
@@ -56,7 +61,7 @@ TEST_P(TokenFileOfSize, ReadsWhatWasWritten) {
     file.read(static_cast<std::int64_t>(begin), some);
     EXPECT_TRUE(std::equal(some.begin(), some.end(), tokens.begin() + static_cast<std::ptrdiff_t>(begin))) << begin;
   }
-  const LargestToken largest = file.scan();
+  const LargestToken largest = file.scan_all();
   const auto expected = std::max_element(tokens.begin(), tokens.end());
   EXPECT_EQ(largest.id, *expected);
   EXPECT_EQ(largest.position, expected - tokens.begin());
@@ -78,7 +83,7 @@ TEST(TokenFile, ManyDocuments) {  // more offsets than one chunk of 524288 holds
   writer.finish();
   const TokenFile file(folder / "x.h5");
   EXPECT_EQ(file.documents(), 600000);
-  EXPECT_EQ(file.scan().id, 257);
+  EXPECT_EQ(file.scan_all().id, 257);
   std::vector<std::uint64_t> offsets(2);
   file.read_offsets(599999, offsets);
   EXPECT_EQ(offsets, (std::vector<std::uint64_t>{599999, 600000}));
@@ -88,9 +93,59 @@ TEST(TokenFile, LargestTokenInALaterChunk) {
   const ScratchFolder folder;
   std::vector<std::int32_t> tokens(5000000, 7);
   tokens[4500000] = 200;
-  const LargestToken largest = TokenFile(write_file(folder / "x.h5", tokens, 258)).scan();
+  const LargestToken largest = TokenFile(write_file(folder / "x.h5", tokens, 258)).scan_all();
   EXPECT_EQ(largest.id, 200);
   EXPECT_EQ(largest.position, 4500000);
+}
+
+// So that the ranks of a run can read a large file together.
+TEST(TokenFile, SharesOfAScanAddUpToTheWhole) {
+  const ScratchFolder folder;
+  TokenFileWriter writer(folder / "x.h5", 100000, "bytes");
+  auto tokens = random_tokens(3200000, 90000);  // four blocks of 1048576 tokens
+  tokens[1500000] = tokens[2500000] = 99999;
+  for (std::size_t begin = 0; begin < tokens.size(); begin += 5) {  // two blocks of 524288 offsets
+    writer.append(std::span(tokens).subspan(begin, 5));
+    writer.end_document(1);
+  }
+  writer.finish();
+  const TokenFile file(folder / "x.h5");
+  for (const std::int64_t shares : {1, 2, 3, 4, 7}) {
+    Scan whole;
+    for (std::int64_t share = 0; share < shares; ++share) {
+      const Scan part = file.scan(share, shares);
+      EXPECT_EQ(part.tokens == 0, share >= 4) << share << " of " << shares;
+      EXPECT_EQ(part.documents == 0, share >= 2) << share << " of " << shares;
+      whole.add(part);
+    }
+    EXPECT_NO_THROW(file.check(whole)) << shares;
+    EXPECT_EQ(whole.largest.id, 99999);
+    EXPECT_EQ(whole.largest.position, 1500000);
+  }
+  // A share that is missing, or counted twice, does not pass.
+  Scan missing = file.scan(0, 2);
+  EXPECT_THROW(file.check(missing), DataError);
+  missing.add(file.scan(0, 2));
+  EXPECT_THROW(file.check(missing), DataError);
+}
+
+TEST(TokenFile, BlocksThatChangedPlacesAreFound) {
+  const ScratchFolder folder;
+  auto tokens = random_tokens(2 * 2097152, 258);
+  const std::string path = write_file(folder / "x.h5", tokens, 258);
+  std::string bytes = content_of(path);
+  const auto place = [&](std::size_t first) {
+    const std::vector<std::uint16_t> narrow(tokens.begin() + static_cast<std::ptrdiff_t>(first),
+                                            tokens.begin() + static_cast<std::ptrdiff_t>(first + 2097152));
+    return std::string(reinterpret_cast<const char*>(narrow.data()), 4u << 20);
+  };
+  const std::string first = place(0), second = place(2097152);
+  const auto at_first = bytes.find(first), at_second = bytes.find(second);
+  ASSERT_NE(at_first, std::string::npos);
+  ASSERT_NE(at_second, std::string::npos);
+  bytes.replace(at_first, first.size(), second);
+  bytes.replace(at_second, second.size(), first);
+  EXPECT_NE(fault_of(folder.write("y.h5", bytes)).find("checksum of 'tokens'"), std::string::npos);
 }
 
 TEST(TokenFile, SameTokensAreTheSameBytes) {
@@ -109,11 +164,6 @@ TEST(TokenFile, IsNotThereBeforeItIsFinished) {
     EXPECT_EQ(message, (folder / "x.h5") + ": token 258 is outside the vocabulary of 258");
   }
   EXPECT_TRUE(std::filesystem::is_empty(folder.path()));
-}
-
-/// The message when the file is opened and scanned.
-std::string fault_of(const std::string& path) {
-  return message_of<DataError>([&] { TokenFile(path).scan(); });
 }
 
 TEST(TokenFile, EveryTruncationIsACleanError) {
@@ -145,7 +195,7 @@ TEST(TokenFile, EveryFlippedTokenByteIsFound) {
 
 /// A file by hand, so that each part of it can be wrong.
 struct Parts {
-  std::int64_t version = 1, vocab_size = 258, token_count = 4, document_count = 2;
+  std::int64_t version = 2, vocab_size = 258, token_count = 4, document_count = 2;
   std::vector<std::uint16_t> tokens{1, 2, 3, 4};
   std::vector<std::uint64_t> documents{0, 1, 4};
   bool with_tokens = true, with_documents = true, with_checksum = true;
@@ -155,9 +205,8 @@ std::string fault_of(const Parts& parts) {
   const ScratchFolder folder;
   const std::string path = folder / "x.h5";
   auto file = Hdf5File::create(path);
-  Checksum tokens, documents;
-  tokens.update(parts.tokens.data(), parts.tokens.size() * 2);
-  documents.update(parts.documents.data(), parts.documents.size() * 8);
+  const auto tokens = block_checksum(0, parts.tokens.data(), parts.tokens.size() * 2);
+  const auto documents = block_checksum(0, parts.documents.data(), parts.documents.size() * 8);
   if (parts.with_tokens) {
     file.create_dataset("tokens", {parts.tokens.size()}, Stored::u16);
     file.write_flat("tokens", 0, parts.tokens);
@@ -172,8 +221,8 @@ std::string fault_of(const Parts& parts) {
   file.set_integer_attribute("token_count", parts.token_count);
   file.set_integer_attribute("document_count", parts.document_count);
   file.set_integer_attribute("source_bytes", 0);
-  if (parts.with_checksum) file.set_string_attribute("tokens_checksum", tokens.text());
-  file.set_string_attribute("documents_checksum", documents.text());
+  if (parts.with_checksum) file.set_string_attribute("tokens_checksum", block_checksum_text(tokens));
+  file.set_string_attribute("documents_checksum", block_checksum_text(documents));
   file.close();
   const std::string fault = fault_of(path);
   return fault.empty() ? "" : fault.substr(path.size() + 2);  // without "<path>: "
@@ -186,7 +235,8 @@ TEST(TokenFile, EveryInconsistencyIsNamed) {
   EXPECT_EQ(fault_of(Parts{.with_documents = false}),
             "has no data set 'documents': is it a token file, as atoll tokenize writes them?");
   EXPECT_EQ(fault_of(Parts{.with_checksum = false}), "has no attribute 'tokens_checksum'");
-  EXPECT_EQ(fault_of(Parts{.version = 2}), "token file of version 2; this atoll reads version 1");
+  EXPECT_EQ(fault_of(Parts{.version = 1}),
+            "token file of version 1; this atoll reads version 2: tokenize the text again with it");
   EXPECT_EQ(fault_of(Parts{.vocab_size = 0}), "vocab_size = 0");
   EXPECT_EQ(fault_of(Parts{.vocab_size = 70000}), "tokens are uint16, a vocabulary of 70000 needs uint32");
   EXPECT_EQ(fault_of(Parts{.vocab_size = 4}), "token 4 at position 3 is outside the file's own vocabulary of 4");
@@ -212,7 +262,7 @@ TEST(TokenFile, OffsetsAreCoveredByAChecksum) {
 
 TEST(TokenSource, VocabularyOfTheModel) {
   const MemorySource source("synthetic", 64, {5, 63, 63, 0});
-  const LargestToken largest = source.scan();
+  const LargestToken largest = source.scan_all();
   require_vocabulary(source, largest, 64);
   EXPECT_EQ(
       message_of<DataError>([&] { require_vocabulary(source, largest, 63); }),

@@ -18,7 +18,7 @@ using namespace std::string_literals;
 /// The texts of a token file's documents.
 std::vector<std::string> documents_of(const std::string& path) {
   const TokenFile file(path);
-  file.scan();
+  file.scan_all();
   std::vector<std::uint64_t> offsets(static_cast<std::size_t>(file.documents()) + 1);
   file.read_offsets(0, offsets);
   std::vector<std::string> texts;
