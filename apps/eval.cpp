@@ -24,7 +24,7 @@ struct Arguments {
   bool json = false;
 };
 
-/// The model file, and the configuration of the run that made it where its folder still has it.
+/// The model file, and what to evaluate it on: as its run did, which the file remembers, or as the arguments say.
 struct Subject {
   std::string model;
   RunConfig config;
@@ -32,22 +32,25 @@ struct Subject {
 };
 
 Subject find_subject(const Arguments& arguments) {
-  namespace fs = std::filesystem;
   Subject subject;
-  const fs::path given(arguments.path);
-  const fs::path folder = fs::is_directory(given) ? given : given.parent_path();
-  subject.model = fs::is_directory(given) ? (given / "model.h5").string() : arguments.path;
+  subject.model = std::filesystem::is_directory(arguments.path) ? arguments.path + "/model.h5" : arguments.path;
   subject.info = read_model_info(subject.model);
-  const fs::path run = folder / "run.toml";
-  const bool known = fs::exists(run);
-  if (known) subject.config = load_run_config(run.string(), {});
-  if (!known && (arguments.data.empty() || arguments.sequence_length == 0))
+  RunConfig& config = subject.config;
+  config.data.eval = subject.info.eval;
+  config.data.sequence_length = subject.info.sequence_length;
+  config.data.synthetic_eval_tokens = subject.info.synthetic_eval_tokens;
+  config.run.seed = subject.info.seed;
+  if (!arguments.data.empty()) config.data.eval = arguments.data;
+  if (arguments.sequence_length > 0) config.data.sequence_length = arguments.sequence_length;
+  if (config.data.eval.empty())
     throw ConfigError(
-        fmt::format("{} is not beside the model, so --data and --sequence-length are needed", run.string()));
-  if (!arguments.data.empty()) subject.config.data.eval = arguments.data;
-  if (arguments.sequence_length > 0) subject.config.data.sequence_length = arguments.sequence_length;
-  if (subject.config.data.eval.empty())
-    throw ConfigError(fmt::format("{} names no evaluation data (data.eval); give --data FILE", run.string()));
+        fmt::format("{} does not say what its run was evaluated on (data.eval); give --data FILE", subject.model));
+  if (config.data.sequence_length == 0)
+    throw ConfigError(
+        fmt::format("{} does not say what its run's data.sequence_length was; give --sequence-length", subject.model));
+  if (config.data.eval == synthetic_data && config.data.synthetic_eval_tokens == 0)
+    throw ConfigError(
+        fmt::format("{} does not say which synthetic language it learnt; give --data FILE", subject.model));
   return subject;
 }
 
@@ -68,9 +71,11 @@ int evaluate_model(const Arguments& arguments, const Subject& subject, const Run
       arguments.micro_batch > 0 ? arguments.micro_batch : std::max<std::int64_t>(1, 4096 / config.data.sequence_length);
   Llama<T> model(subject.info.config,
                  {micro_batch, config.data.sequence_length, Recompute::block, config.train.loss_chunk}, parameters);
-  const EvaluationSource evaluation(source, config.data.sequence_length, world.size(), world.rank(), micro_batch);
-  const Evaluation result =
-      evaluate<T>(exec, model, world, evaluation.micro_batches(), [&](std::int64_t i) { return evaluation.batch(i); });
+  std::optional<EvaluationSource> evaluation;
+  collectively(
+      world, [&] { evaluation.emplace(source, config.data.sequence_length, world.size(), world.rank(), micro_batch); });
+  const Evaluation result = evaluate<T>(exec, model, world, evaluation->micro_batches(),
+                                        [&](std::int64_t i) { return evaluation->batch(i); });
 
   if (world.rank() == 0) {
     std::optional<LanguageFacts> language;
@@ -113,10 +118,10 @@ void add_eval(CLI::App& program, Command& chosen) {
   command->footer(
       "Example: mpiexec -n 2 atoll eval runs/text --data tokens/eval.h5\n"
       "The number does not depend on the number of ranks.");
-  command->add_option("model", arguments->path, "A run folder (with model.h5 and run.toml), or a model file")
-      ->required();
-  command->add_option("--data", arguments->data, "Token file, or \"synthetic\"; default: data.eval of the run");
-  command->add_option("--sequence-length", arguments->sequence_length, "Tokens of a window; default: that of the run")
+  command->add_option("model", arguments->path, "A run folder (with model.h5), or a model file")->required();
+  command->add_option("--data", arguments->data,
+                      "Token file, or \"synthetic\"; default: what the run was evaluated on");
+  command->add_option("--sequence-length", arguments->sequence_length, "Tokens of a window; default: those of the run")
       ->check(CLI::PositiveNumber);
   command->add_option("--micro-batch", arguments->micro_batch, "Sequences a rank evaluates at once")
       ->check(CLI::PositiveNumber);

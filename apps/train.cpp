@@ -4,6 +4,7 @@
 #include "io/batch_source.hpp"
 #include "io/data_sets.hpp"
 #include "io/model_file.hpp"
+#include "io/pending_file.hpp"
 #include "io/run_log.hpp"
 #include "io/step_schedule.hpp"
 #include "io/version.hpp"
@@ -14,8 +15,12 @@
 #include <fmt/format.h>
 #include <spdlog/spdlog.h>
 
+#include <cerrno>
+#include <cstring>
 #include <filesystem>
 #include <fstream>
+#include <system_error>
+#include <unistd.h>
 
 namespace atl {
 
@@ -27,16 +32,33 @@ struct Arguments {
   bool show_config = false;
 };
 
-/// Makes the run's folder and leaves the configuration in force there, for `atoll eval` and for people.
-void prepare_folder(const RunConfig& config) {
+std::string model_path(const RunConfig& config) { return config.run.dir + "/model.h5"; }
+
+/// Makes the run's folder where it is missing; what an earlier run left there stays until nothing can be wrong any
+/// more.
+void require_folder(const RunConfig& config) {
   std::error_code error;
   std::filesystem::create_directories(config.run.dir, error);
-  const std::string path = config.run.dir + "/run.toml";
-  std::ofstream file(path);
-  file << show(config) << std::flush;
-  if (!file)
-    throw ConfigError(fmt::format("run.dir = \"{}\": cannot write {} ({}); choose a folder that you may write to",
-                                  config.run.dir, path, error ? error.message() : std::strerror(errno)));
+  if (!error && ::access(config.run.dir.c_str(), W_OK | X_OK) != 0) error.assign(errno, std::generic_category());
+  if (error)
+    throw ConfigError(fmt::format("run.dir = \"{}\": cannot write there ({}); choose a folder that you may write to",
+                                  config.run.dir, error.message()));
+  if (std::filesystem::equivalent(config.model.init_from, model_path(config), error))
+    throw ConfigError(
+        fmt::format("model.init_from = \"{}\" is the model of run.dir = \"{}\" itself, which this run would replace; "
+                    "choose another run.dir",
+                    config.model.init_from, config.run.dir));
+}
+
+/// Leaves the configuration in force in the run's folder, for people and to run it again. The model of an earlier run
+/// goes: it would stand beside a configuration that did not make it.
+void start_folder(const RunConfig& config) {
+  std::filesystem::remove(model_path(config));
+  PendingFile file(config.run.dir + "/run.toml");
+  std::ofstream text(file.temporary());
+  text << show(config) << std::flush;
+  if (!text) throw Error(fmt::format("{}: cannot be written: {}", file.path(), std::strerror(errno)));
+  file.publish();
 }
 
 RunRecord run_record(const RunConfig& config, const ProcessGrid& grid, const Runtime& runtime) {
@@ -60,7 +82,7 @@ int train(const RunConfig& config, const LlamaConfig& llama, const Runtime& runt
   collectively(world, [&] {
     made_schedule.emplace(grid, config.train);
     schedule_phases(config.schedule, config.train.steps);
-    if (world.rank() == 0) prepare_folder(config);
+    if (world.rank() == 0) require_folder(config);
   });
   const StepSchedule& schedule = *made_schedule;
   const Communicators communicators(runtime.world(), grid);
@@ -69,8 +91,16 @@ int train(const RunConfig& config, const LlamaConfig& llama, const Runtime& runt
   FederationLinks links(grid, communicators);
 
   const DataSets data = open_data_sets(config, llama.vocab_size, world);
-  const BatchSource source(data.train, config.data.sequence_length, static_cast<std::uint64_t>(config.run.seed));
-  collectively(world, [&] { source.require_sequences(schedule.world_batch()); });
+  std::optional<BatchSource> made_source;
+  std::optional<EvaluationSource> evaluation;
+  collectively(world, [&] {
+    made_source.emplace(data.train, config.data.sequence_length, static_cast<std::uint64_t>(config.run.seed));
+    made_source->require_sequences(schedule.world_batch());
+    if (data.eval)
+      evaluation.emplace(data.eval, config.data.sequence_length, world.size(), world.rank(), schedule.width(),
+                         config.eval.batches * schedule.world_batch());
+  });
+  const BatchSource& source = *made_source;
 
   ShardedParameters<T> parameters(llama_units(llama), *shard, *replica,
                                   config.parallel.reshard_after_forward ? AfterForward::reshard : AfterForward::keep,
@@ -87,6 +117,7 @@ int train(const RunConfig& config, const LlamaConfig& llama, const Runtime& runt
 
   std::optional<RunLog> made_log;
   collectively(world, [&] {
+    if (world.rank() == 0) start_folder(config);
     made_log.emplace(
         RunLog::Options{config.run.dir, config.train.steps, config.log.every, world.rank(),
                         static_cast<double>(schedule.world_batch()) / static_cast<double>(schedule.group_batch())},
@@ -94,16 +125,13 @@ int train(const RunConfig& config, const LlamaConfig& llama, const Runtime& runt
   });
   RunLog& log = *made_log;
   const auto run_evaluation = [&](std::int64_t step) {
-    const EvaluationSource evaluation(data.eval, config.data.sequence_length, world.size(), world.rank(),
-                                      schedule.width(), config.eval.batches * schedule.world_batch());
     // At the start and after an aggregation all groups are equal already: averaging them again would send the model
     // across groups for nothing, and round what is evaluated away from what is saved.
     std::optional<TemporaryAverage<T>> average;
     if (step > 0 && !federation.due(step)) average.emplace(exec, federation, parameters);
-    log.eval(step, evaluate<T>(exec, model, world, evaluation.micro_batches(),
-                               [&](std::int64_t i) { return evaluation.batch(i); }));
+    log.eval(step, evaluate<T>(exec, model, world, evaluation->micro_batches(),
+                               [&](std::int64_t i) { return evaluation->batch(i); }));
   };
-  const bool evaluates = data.eval != nullptr;
   spdlog::info("{} parameters; {}; {} sequences of {} tokens a step; {} steps", parameters.parameter_count(),
                grid.describe(), schedule.world_batch(), config.data.sequence_length, config.train.steps);
   if (const std::string warning = node_warning(config.parallel, grid, nodes); !warning.empty()) spdlog::warn(warning);
@@ -113,7 +141,7 @@ int train(const RunConfig& config, const LlamaConfig& llama, const Runtime& runt
   if (const std::string warning = gemm_warning(element_of<T>()); !warning.empty()) spdlog::warn(warning);
   log.start(run_record(config, grid, runtime));
   if (data.language) log.language(*data.language);
-  if (evaluates) run_evaluation(0);
+  if (evaluation) run_evaluation(0);
 
   std::vector<Batch> batches(static_cast<std::size_t>(schedule.micro_batches()));
   for (std::int64_t step = 1; step <= config.train.steps; ++step) {
@@ -125,17 +153,22 @@ int train(const RunConfig& config, const LlamaConfig& llama, const Runtime& runt
     federation.count_tokens(result.tokens);
     log.step(step, federation.round() + 1, result, lr);
 
-    if (federation.due(step)) {
-      log.flush(federation);
+    const bool round_ends = federation.due(step);
+    // Several groups exchange their losses with the aggregation; one alone has nobody to wait for.
+    if (round_ends || (!federation.active() && step % config.log.every == 0)) log.flush(federation);
+    if (round_ends) {
       log.round(federation.aggregate(exec, parameters), step);
       if (config.federation.inner_state == FederationOptions::InnerState::reset) optimizer.reset(exec);
     }
     const bool last = step == config.train.steps;
-    if (evaluates && (last || (config.eval.every > 0 && step % config.eval.every == 0))) run_evaluation(step);
+    if (evaluation && (last || (config.eval.every > 0 && step % config.eval.every == 0))) run_evaluation(step);
   }
   log.finish();
-  const std::string path = config.run.dir + "/model.h5";
-  save_model(exec, path, {llama, config.train.steps, log.tokens()}, parameters, grid, communicators);
+  const std::string path = model_path(config);
+  save_model(exec, path,
+             {llama, config.train.steps, log.tokens(), config.data.eval, config.data.sequence_length, config.run.seed,
+              config.data.synthetic_eval_tokens},
+             parameters, grid, communicators);
   spdlog::info("model saved as {}", path);
   return static_cast<int>(ExitCode::done);
 }

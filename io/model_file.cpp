@@ -39,8 +39,15 @@ ModelInfo read_model_info(const std::string& path) {
     throw DataError(
         fmt::format("{}: model file of version {}, this program reads version {}; use the atoll that wrote it", path,
                     version, format_version));
-  return {parse_hugging_face_config(file.string_attribute("config"), path), file.integer_attribute("step"),
-          file.integer_attribute("tokens")};
+  ModelInfo info{parse_hugging_face_config(file.string_attribute("config"), path), file.integer_attribute("step"),
+                 file.integer_attribute("tokens")};
+  if (file.has_attribute("sequence_length")) {
+    info.eval = file.string_attribute("eval");
+    info.sequence_length = file.integer_attribute("sequence_length");
+    info.seed = file.integer_attribute("seed");
+    info.synthetic_eval_tokens = file.integer_attribute("synthetic_eval_tokens");
+  }
+  return info;
 }
 
 template <class T>
@@ -67,6 +74,12 @@ void save_model(const Exec& exec, const std::string& path, const ModelInfo& info
       file->set_string_attribute("config", to_hugging_face_json(info.config));
       file->set_integer_attribute("step", info.step);
       file->set_integer_attribute("tokens", info.tokens);
+      if (info.sequence_length > 0) {
+        file->set_string_attribute("eval", info.eval);
+        file->set_integer_attribute("sequence_length", info.sequence_length);
+        file->set_integer_attribute("seed", info.seed);
+        file->set_integer_attribute("synthetic_eval_tokens", info.synthetic_eval_tokens);
+      }
     });
     for (std::size_t u = 0; u < parameters.number_of_units(); ++u) {
       const auto full = parameters.gather_master(exec, u);

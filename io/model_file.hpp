@@ -2,7 +2,7 @@
 ///
 /// Data sets "model.embed_tokens.weight" (V, C) and so on, in the precision of the master weights (fp32, or fp64).
 /// Attributes: format = "atoll-model", version = 1, config (a Hugging Face config.json as text), step, tokens (of all
-/// groups).
+/// groups); where atoll trained it also what it was evaluated on: eval, sequence_length, seed, synthetic_eval_tokens.
 #pragma once
 
 #include "model/llama_config.hpp"
@@ -19,6 +19,10 @@ struct ModelInfo {
   LlamaConfig config;
   std::int64_t step = 0;
   std::int64_t tokens = 0;
+  std::string eval{};                ///< data.eval of the run; empty: it had none, or is not known
+  std::int64_t sequence_length = 0;  ///< 0: not known
+  std::int64_t seed = 0;             ///< run.seed: the synthetic language follows from it
+  std::int64_t synthetic_eval_tokens = 0;
 };
 
 /// DataError unless `path` is a model file of a version this program knows.

@@ -106,6 +106,23 @@ TEST_F(Errors, ModelOfAnotherSizeToStartFrom) {
   ASSERT_EQ(run_program(folder_, 1, {"train", config, "--set", "train.steps=1"}).code, 0);
   expect(2, fsdp, {"model.init_from=" + folder_ / "first/model.h5", "model.hidden_size=32"}, 3, {"first/model.h5"});
 }
+TEST_F(Errors, RunThatWouldReplaceTheModelItStartsFrom) {
+  const std::string config = folder_.write("run.toml", tiny_run(folder_ / "run", fsdp));
+  ASSERT_EQ(run_program(folder_, 1, {"train", config, "--set", "train.steps=1"}).code, 0);
+  const std::string model = content_of(folder_ / "run/model.h5");
+  expect_command(2, {"train", config, "--set", "model.init_from=" + folder_ / "run/../run/model.h5"}, 2,
+                 {"model.init_from", "choose another run.dir"});
+  EXPECT_EQ(content_of(folder_ / "run/model.h5"), model);
+}
+TEST_F(Errors, RefusedRunLeavesWhatIsInItsFolder) {
+  const std::string config = folder_.write("run.toml", tiny_run(folder_ / "run", fsdp));
+  ASSERT_EQ(run_program(folder_, 1, {"train", config, "--set", "train.steps=1"}).code, 0);
+  const char* const files[] = {"run/model.h5", "run/run.toml", "run/metrics.jsonl"};
+  std::vector<std::string> before;
+  for (const char* file : files) before.push_back(content_of(folder_ / file));
+  expect_command(2, {"train", config, "--set", "model.vocab_size=5"}, 3, {"model.vocab_size"});
+  for (std::size_t i = 0; i < before.size(); ++i) EXPECT_EQ(content_of(folder_ / files[i]), before[i]) << files[i];
+}
 TEST_F(Errors, WrongSubcommand) { expect_command(2, {"trian"}, 2, {"trian", "did you mean train?"}); }
 TEST_F(Errors, NoSubcommand) { expect_command(2, {}, 2, {"subcommand"}); }
 TEST_F(Errors, WrongOption) { expect_command(2, {"train", "run.toml", "--sett", "x=1"}, 2, {"--sett"}); }
@@ -141,10 +158,11 @@ TEST_F(Errors, LauncherOfAnotherMpi) {
 TEST_F(Errors, GradientThatIsNotFiniteEndsTheJob) {
   for (const auto* parallel : {fsdp, two_groups}) {
     const std::string config = folder_.write("run.toml", tiny_run(folder_ / "run", parallel));
-    const Outcome outcome =
-        run_program(folder_, 4,
-                    {"train", config, "--set", "optimizer.kind=sgd", "--set", "optimizer.lr=1e30", "--set",
-                     "optimizer.clip_norm=0", "--set", "schedule.warmup=0", "--set", "train.steps=1000000"});
+    folder_.write("run/model.h5", "of an earlier run");
+    const Outcome outcome = run_program(
+        folder_, 4,
+        {"train", config, "--set", "optimizer.kind=sgd", "--set", "optimizer.lr=1e30", "--set", "optimizer.clip_norm=0",
+         "--set", "schedule.warmup=0", "--set", "train.steps=1000000", "--set", "log.every=1"});
     EXPECT_EQ(outcome.code, 1) << outcome.err;
     EXPECT_EQ(occurrences(outcome.err, "the gradient of optimizer step "), occurrences(outcome.err, "atoll: error"));
     EXPECT_GE(occurrences(outcome.err, "lower optimizer.lr"), 1u) << outcome.err;
@@ -154,6 +172,10 @@ TEST_F(Errors, GradientThatIsNotFiniteEndsTheJob) {
     }
     EXPECT_LT(outcome.seconds, quick);
     EXPECT_FALSE(std::filesystem::exists(folder_ / "run/model.h5"));
+    // One group alone does not keep its records until a round ends (after 4 steps).
+    if (parallel == fsdp) {
+      EXPECT_GE(records(folder_ / "run", "step").size(), 1u);
+    }
   }
 }
 

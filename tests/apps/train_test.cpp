@@ -126,6 +126,19 @@ TEST(Train, FederationWritesWhatTheDesignSays) {
                     last_perplexity(folder / "run"), 1e-6);
 }
 
+TEST(Train, ModelFileKnowsWhatItWasEvaluatedOn) {
+  const ScratchFolder folder;
+  train(folder, "run", 2, fsdp, {"run.seed=5"});
+  train(folder, "other", 1, fsdp, {"train.steps=1", "data.sequence_length=32", "data.synthetic_eval_tokens=500"});
+  const double expected = last_perplexity(folder / "run");
+  std::filesystem::copy_file(folder / "other/run.toml", folder / "run/run.toml",
+                             std::filesystem::copy_options::overwrite_existing);
+  expect_relative(evaluate(folder, 1, {folder / "run"}).at("perplexity"), expected, 1e-6);
+  const Json other = evaluate(folder, 1, {folder / "run", "--sequence-length", "32"});
+  EXPECT_EQ(other.at("tokens"), 1999);
+  EXPECT_NE(other.at("perplexity"), expected);
+}
+
 TEST(Train, DoublePrecisionGivesTheSamePerplexityOnAnyGrid) {
   const ScratchFolder folder;
   train(folder, "run", 4, two_groups, {"train.precision=fp64"});
