@@ -94,9 +94,8 @@ Runtime::Runtime(int& argc, char**& argv) {
 
 void Runtime::start_kokkos() {
   if (Kokkos::is_initialized()) return;
-  // Several ranks on a node bind their threads to the same cores unless the launcher keeps them apart, so atoll leaves
-  // binding to the launcher.
-  set_default("OMP_PROC_BIND", "false");
+  // Binding is left to the launcher, which alone knows the other ranks of the node. OpenMP libraries bind nothing by
+  // default, and read OMP_PROC_BIND when they are loaded: setting it here would come too late.
   const int devices = number_of_devices();
   if (!kernels_on_host && devices < 1) {
     throw Error(fmt::format(
@@ -118,7 +117,7 @@ std::string Runtime::mpi_version() const {
   MPI_Get_library_version(text, &length);
   std::string line;
   for (const char c : std::string(text, static_cast<std::size_t>(length))) {
-    if (c == '\n') break;  // MPICH goes on with its configuration
+    if (c == '\n' || c == '\0') break;  // MPICH goes on with its configuration, Open MPI counts the end of the text
     line += c == '\t' ? ' ' : c;
   }
   while (!line.empty() && (line.back() == ' ' || line.back() == ',')) line.pop_back();
