@@ -3,13 +3,16 @@
 
 #include "core/tile.hpp"
 
+#include <algorithm>
+#include <type_traits>
+
 namespace atl {
 
 namespace {
 
-// Queries and keys of a block: what fits the second-level cache of a core, or the shared memory of a device.
-template <class R>
-constexpr int block = kernels_on_host ? 64 : (sizeof(R) == 8 ? 16 : 32);
+// Queries and keys of a block, b: what fits the second-level cache of a core. A device takes the largest power of two
+// whose tiles fit the scratch memory of a team, and needs one that does.
+constexpr int largest_block = vector_kernels ? 64 : 32, smallest_block = vector_kernels ? 64 : 4;
 
 constexpr int round_up(int n, int multiple) { return (n + multiple - 1) / multiple * multiple; }
 
@@ -20,23 +23,23 @@ struct Dimensions {
   int length, query_heads, key_value_heads, head, padded_head, width, blocks;
   R scale;
 
-  explicit Dimensions(const AttentionShape& shape)
+  Dimensions(const AttentionShape& shape, int b)
       : length(static_cast<int>(shape.length)),
         query_heads(static_cast<int>(shape.query_heads)),
         key_value_heads(static_cast<int>(shape.key_value_heads)),
         head(static_cast<int>(shape.head_size)),
         padded_head(round_up(head, tile_columns<R>)),
         width(static_cast<int>(shape.width())),
-        blocks((length + block<R> - 1) / block<R>),
+        blocks((length + b - 1) / b),
         scale(R(1) / std::sqrt(R(head))) {}
   KOKKOS_INLINE_FUNCTION int group() const { return query_heads / key_value_heads; }
 };
 
-/// Rows [first, first + block) of one head into scratch (block, padded_head), zeros beyond the end, times `factor`.
-template <class T, class R>
+/// Rows [first, first + b) of one head into scratch (b, padded_head), zeros beyond the end, times `factor`.
+template <int b, class T, class R>
 KOKKOS_INLINE_FUNCTION void load_rows(const TeamMember& member, const Dimensions<T>& n, const T* from, int stride,
                                       int first, R factor, R* to) {
-  team_for(member, block<R>, [&](const int i) {
+  team_for(member, b, [&](const int i) {
     R* const row = to + i * n.padded_head;
     const T* const source = from + static_cast<std::size_t>(first + i) * stride;
     const int known = first + i < n.length ? n.head : 0;
@@ -45,19 +48,19 @@ KOKKOS_INLINE_FUNCTION void load_rows(const TeamMember& member, const Dimensions
   });
 }
 
-/// The same, transposed: scratch (padded_head, block).
-template <class T, class R>
+/// The same, transposed: scratch (padded_head, b).
+template <int b, class T, class R>
 KOKKOS_INLINE_FUNCTION void load_columns(const TeamMember& member, const Dimensions<T>& n, const T* from, int stride,
                                          int first, R factor, R* to) {
-  team_for(member, block<R>, [&](const int i) {
+  team_for(member, b, [&](const int i) {
     const T* const source = from + static_cast<std::size_t>(first + i) * stride;
     const int known = first + i < n.length ? n.head : 0;
-    for (int d = 0; d < known; ++d) to[d * block<R> + i] = factor * R(source[d]);
-    for (int d = known; d < n.padded_head; ++d) to[d * block<R> + i] = 0;
+    for (int d = 0; d < known; ++d) to[d * b + i] = factor * R(source[d]);
+    for (int d = known; d < n.padded_head; ++d) to[d * b + i] = 0;
   });
 }
 
-template <class T>
+template <class T, int b>
 struct Forward {
   using R = Accumulator<T>;
   Dimensions<T> n;
@@ -66,7 +69,6 @@ struct Forward {
   R* lse;
 
   static std::size_t scratch_elements(const Dimensions<T>& n) {
-    constexpr int b = block<R>;
     return static_cast<std::size_t>(4 * b * n.padded_head + b * b + 3 * b) + 64;
   }
 
@@ -74,7 +76,6 @@ struct Forward {
   // kept transposed, a row for each key: so only queries have to be transposed, once, and the softmax runs along
   // vectors.
   KOKKOS_FUNCTION void operator()(const TeamMember& member) const {
-    constexpr int b = block<R>;
     const int query_block = n.blocks - 1 - member.league_rank() % n.blocks;
     const int head = member.league_rank() / n.blocks % n.query_heads;
     const int sequence = member.league_rank() / n.blocks / n.query_heads;
@@ -92,7 +93,7 @@ struct Forward {
     const T* const keys = base + (n.query_heads + head / n.group()) * n.head;
     const T* const values = keys + n.key_value_heads * n.head;
     const int first_query = query_block * b;
-    load_columns(member, n, base + head * n.head, n.width, first_query, n.scale, qt);
+    load_columns<b>(member, n, base + head * n.head, n.width, first_query, n.scale, qt);
     team_for(member, b, [&](const int i) {
       row_max[i] = -INFINITY;
       row_sum[i] = 0;
@@ -101,8 +102,8 @@ struct Forward {
 
     for (int key_block = 0; key_block <= query_block; ++key_block) {
       member.team_barrier();
-      load_rows(member, n, keys, n.width, key_block * b, R(1), k);
-      load_rows(member, n, values, n.width, key_block * b, R(1), v);
+      load_rows<b>(member, n, keys, n.width, key_block * b, R(1), k);
+      load_rows<b>(member, n, values, n.width, key_block * b, R(1), v);
       member.team_barrier();
       tile_product(member, b, b, n.padded_head, k, n.padded_head, 1, qt, b, Store::overwrite, st, b);
       member.team_barrier();
@@ -130,9 +131,8 @@ struct Forward {
   /// date, and the factor for what was summed before. On the diagonal later keys count as nothing.
   KOKKOS_FUNCTION static void softmax(const TeamMember& member, bool diagonal, R* st, R* row_max, R* row_sum,
                                       R* rescale) {
-    constexpr int b = block<R>;
     // Queries that one thread treats together: all on the host, as vectors; one on a device.
-    constexpr int together = kernels_on_host ? b : 1;
+    constexpr int together = vector_kernels ? b : 1;
     team_for(member, b / together, [&](const int group) {
       const int first = group * together, end = first + together;
       if (diagonal)
@@ -164,7 +164,7 @@ struct Forward {
   }
 };
 
-template <class T>
+template <class T, int b>
 struct Backward {
   using R = Accumulator<T>;
   Dimensions<T> n;
@@ -175,14 +175,12 @@ struct Backward {
   T* dqkv;
 
   static std::size_t scratch_elements(const Dimensions<T>& n) {
-    constexpr int b = block<R>;
     return static_cast<std::size_t>(8 * b * n.padded_head + 2 * b * b) + 64;
   }
 
   // One team: one key-value head of one sequence, with the query heads that share it. It alone writes their gradients,
   // so nothing is summed by atomics.
   KOKKOS_FUNCTION void operator()(const TeamMember& member) const {
-    constexpr int b = block<R>;
     const int kv_head = member.league_rank() % n.key_value_heads;
     const int sequence = member.league_rank() / n.key_value_heads;
     Scratch<R> scratch(member.team_scratch(0), scratch_elements(n) - 64);
@@ -205,9 +203,9 @@ struct Backward {
     for (int key_block = 0; key_block < n.blocks; ++key_block) {
       const int first_key = key_block * b;
       member.team_barrier();
-      load_rows(member, n, base + key_offset, n.width, first_key, R(1), k);
-      load_columns(member, n, base + key_offset, n.width, first_key, R(1), kt);
-      load_columns(member, n, base + value_offset, n.width, first_key, R(1), vt);
+      load_rows<b>(member, n, base + key_offset, n.width, first_key, R(1), k);
+      load_columns<b>(member, n, base + key_offset, n.width, first_key, R(1), kt);
+      load_columns<b>(member, n, base + value_offset, n.width, first_key, R(1), vt);
       team_for(member, 2 * b * n.padded_head, [&](const int i) { dk[i] = 0; });  // and dv, which follows it
 
       for (int head = kv_head * n.group(); head < (kv_head + 1) * n.group(); ++head) {
@@ -216,9 +214,9 @@ struct Backward {
         for (int query_block = key_block; query_block < n.blocks; ++query_block) {
           const int first_query = query_block * b;
           member.team_barrier();
-          load_rows(member, n, base + head * n.head, n.width, first_query, n.scale, q);
-          load_rows(member, n, dout + first_row * n.query_heads * n.head + head * n.head, n.query_heads * n.head,
-                    first_query, R(1), dy);
+          load_rows<b>(member, n, base + head * n.head, n.width, first_query, n.scale, q);
+          load_rows<b>(member, n, dout + first_row * n.query_heads * n.head + head * n.head, n.query_heads * n.head,
+                       first_query, R(1), dy);
           member.team_barrier();
           tile_product(member, b, b, n.padded_head, q, n.padded_head, 1, kt, b, Store::overwrite, p, b);
           tile_product(member, b, b, n.padded_head, dy, n.padded_head, 1, vt, b, Store::overwrite, ds, b);
@@ -265,6 +263,25 @@ struct Backward {
   }
 };
 
+/// launch(std::integral_constant<int, b>) with the largest block whose scratch memory, bytes(the same), a team has.
+template <int b = largest_block, class Bytes, class Launch>
+void with_block(const AttentionShape& shape, const Bytes& bytes, const Launch& launch) {
+  constexpr std::integral_constant<int, b> block;
+  // On the host, to test this: as on NVIDIA's devices.
+  const std::size_t most = vector_kernels    ? SIZE_MAX
+                           : kernels_on_host ? 40936
+                                             : static_cast<std::size_t>(std::max(0, TeamPolicy::scratch_size_max(0)));
+  if (bytes(block) <= most) {
+    launch(block);
+  } else if constexpr (b > smallest_block) {
+    with_block<b / 2>(shape, bytes, launch);
+  } else {
+    throw ConfigError("attention with heads of size " + std::to_string(shape.head_size) + " needs " +
+                      std::to_string(bytes(block)) + " bytes of scratch memory for a team, and this device has " +
+                      std::to_string(most) + ": use smaller heads (model.head_dim), or train.precision = \"fp32\"");
+  }
+}
+
 void check(const AttentionShape& shape, std::size_t rows, std::size_t columns) {
   ATOLL_REQUIRE(shape.key_value_heads > 0 && shape.query_heads % shape.key_value_heads == 0);
   ATOLL_REQUIRE(rows == shape.sequences * shape.length && columns == shape.width());
@@ -276,10 +293,14 @@ template <class T>
 void attention(const Exec& exec, const AttentionShape& shape, View2<const T> qkv, View2<T> out,
                View1<Accumulator<T>> lse) {
   check(shape, qkv.extent(0), qkv.extent(1));
-  const Dimensions<T> n(shape);
-  for_each_team("atoll::attention", exec, shape.sequences * shape.query_heads * static_cast<std::size_t>(n.blocks),
-                Forward<T>{n, qkv.data(), out.data(), lse.data()},
-                Forward<T>::scratch_elements(n) * sizeof(Accumulator<T>));
+  const auto bytes = [&](auto b) {
+    return Forward<T, b.value>::scratch_elements(Dimensions<T>(shape, b.value)) * sizeof(Accumulator<T>);
+  };
+  with_block(shape, bytes, [&](auto b) {
+    const Dimensions<T> n(shape, b.value);
+    for_each_team("atoll::attention", exec, shape.sequences * shape.query_heads * static_cast<std::size_t>(n.blocks),
+                  Forward<T, b.value>{n, qkv.data(), out.data(), lse.data()}, bytes(b));
+  });
 }
 
 template <class T>
@@ -290,8 +311,8 @@ void attention_backward(const Exec& exec, const AttentionShape& shape, View2<con
   static_assert(std::is_same_v<T, R>,
                 "query gradients are summed over key blocks in place, which needs full precision");
   check(shape, qkv.extent(0), qkv.extent(1));
-  const Dimensions<T> n(shape);
-  const int heads = n.query_heads, head_size = n.head, length = n.length;
+  const auto heads = static_cast<int>(shape.query_heads), head_size = static_cast<int>(shape.head_size),
+             length = static_cast<int>(shape.length);
   // delta = rowsum(dout * out): the part of the softmax's gradient that all keys of a query share.
   for_each(
       "atoll::attention_backward_delta", exec, shape.sequences * shape.length * shape.query_heads,
@@ -303,9 +324,15 @@ void attention_backward(const Exec& exec, const AttentionShape& shape, View2<con
         const std::int64_t row = i / heads, head = i % heads;
         delta((row / length * heads + head) * length + row % length) = sum;
       });
-  for_each_team("atoll::attention_backward", exec, shape.sequences * shape.key_value_heads,
-                Backward<T>{n, qkv.data(), dout.data(), lse.data(), delta.data(), dqkv.data()},
-                Backward<T>::scratch_elements(n) * sizeof(R));
+  const auto bytes = [&](auto b) {
+    return Backward<T, b.value>::scratch_elements(Dimensions<T>(shape, b.value)) * sizeof(R);
+  };
+  with_block(shape, bytes, [&](auto b) {
+    for_each_team("atoll::attention_backward", exec, shape.sequences * shape.key_value_heads,
+                  Backward<T, b.value>{Dimensions<T>(shape, b.value), qkv.data(), dout.data(), lse.data(), delta.data(),
+                                       dqkv.data()},
+                  bytes(b));
+  });
 }
 
 #define ATOLL_INSTANTIATE_FORWARD(T) \

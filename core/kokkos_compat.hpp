@@ -12,13 +12,24 @@ namespace atl {
 using Exec = Kokkos::DefaultExecutionSpace;
 using Memory = Exec::memory_space;
 
-/// True where kernels run on host threads, whose loops vectorise and whose teams have one member.
+/// True where kernels run on host threads.
 inline constexpr bool kernels_on_host =
     Kokkos::SpaceAccessibility<Kokkos::DefaultHostExecutionSpace, Memory>::accessible &&
     std::is_same_v<Memory, Kokkos::HostSpace>;
 
-/// Members of a team: one on the host, where a team's loops are vector loops of one thread.
-inline constexpr int team_size = kernels_on_host ? 1 : 128;
+/// True where a team is one thread whose loops vectorise; elsewhere its members share the work as on a device. With
+/// ATOLL_DEVICE_KERNELS the second also on host threads, so that it can be tested without a device.
+#ifdef ATOLL_DEVICE_KERNELS
+inline constexpr bool vector_kernels = false;
+#else
+inline constexpr bool vector_kernels = kernels_on_host;
+#endif
+
+/// Members of a team. Several host threads may be one where there are as many.
+inline int team_size(const Exec& exec) {
+  if (vector_kernels) return 1;
+  return kernels_on_host ? (exec.concurrency() < 2 ? 1 : 2) : 128;
+}
 
 // Mathematical functions for device code: Kokkos 3.4 has them in Kokkos::Experimental, 3.7 and later in Kokkos. The
 // overloads of <cmath> are usable in device code of CUDA and HIP as well, and are the same in all versions.

@@ -11,7 +11,7 @@ namespace atl {
 /// e^x for x <= 88 (clamped above; 0 below -87), at most 2 ulp off in fp32. On the host a polynomial that loops over it
 /// vectorise, after Cody and Waite's range reduction with a Taylor-like minimax polynomial; elsewhere the device's own.
 KOKKOS_INLINE_FUNCTION float fast_exp(float x) {
-  if constexpr (kernels_on_host) {
+  if constexpr (vector_kernels) {
     constexpr float log2_e = 1.44269504088896341f, round_bias = 12582912.0f;  // 1.5 * 2^23: adding it rounds to integer
     constexpr float ln2_high = 0.693359375f, ln2_low = -2.12194440e-4f;
     const float clamped = x < -87.0f ? -87.0f : (x > 88.0f ? 88.0f : x);
@@ -34,7 +34,7 @@ KOKKOS_INLINE_FUNCTION float fast_exp(float x) {
     const float value = p * power.f;
     return x < -87.0f ? 0.0f : value;
   } else {
-    return math::exp(x);
+    return x < -87.0f ? 0.0f : math::exp(x > 88.0f ? 88.0f : x);
   }
 }
 KOKKOS_INLINE_FUNCTION double fast_exp(double x) { return math::exp(x); }
@@ -49,7 +49,7 @@ inline constexpr int lanes = 32;
 template <class R, class Member, class F>
 KOKKOS_INLINE_FUNCTION R team_sum(const Member& member, int n, const F& f) {
   R total = 0;
-  if constexpr (kernels_on_host) {
+  if constexpr (vector_kernels) {
     R partial[detail::lanes] = {};
     int i = 0;
     for (; i + detail::lanes <= n; i += detail::lanes)
@@ -69,7 +69,7 @@ KOKKOS_INLINE_FUNCTION R team_sum(const Member& member, int n, const F& f) {
 template <class R, class Member, class F>
 KOKKOS_INLINE_FUNCTION R team_max(const Member& member, int n, const F& f) {
   R largest = f(0);
-  if constexpr (kernels_on_host) {
+  if constexpr (vector_kernels) {
     R partial[detail::lanes];
     for (int l = 0; l < detail::lanes; ++l) partial[l] = largest;
     int i = 0;
@@ -98,7 +98,7 @@ KOKKOS_INLINE_FUNCTION R team_max(const Member& member, int n, const F& f) {
 /// f(i) for i in [0, n) over a team.
 template <class Member, class F>
 KOKKOS_INLINE_FUNCTION void team_for(const Member& member, int n, const F& f) {
-  if constexpr (kernels_on_host) {
+  if constexpr (vector_kernels) {
     for (int i = 0; i < n; ++i) f(i);
   } else {
     Kokkos::parallel_for(Kokkos::TeamThreadRange(member, n), f);

@@ -6,7 +6,8 @@
 
 namespace atl {
 
-#if !defined(KOKKOS_ENABLE_CUDA) && !defined(KOKKOS_ENABLE_HIP) && !defined(KOKKOS_ENABLE_SYCL)
+#if !defined(KOKKOS_ENABLE_CUDA) && !defined(KOKKOS_ENABLE_HIP) && !defined(KOKKOS_ENABLE_SYCL) && \
+    !defined(ATOLL_DEVICE_KERNELS)
 #define ATOLL_HOST_VECTORS
 #endif
 

@@ -18,6 +18,13 @@ Range slice_of_shard(std::size_t shard, const Collectives& replica) {
   return equal_part(shard, static_cast<std::size_t>(replica.size()), static_cast<std::size_t>(replica.rank()));
 }
 
+// Not in the member that uses it: nvcc wants no kernel in a private member.
+template <class R>
+void weigh(const Exec& exec, R factor, View1<const R> x, View1<R> y) {
+  for_each(
+      "atoll::weigh_parameters", exec, x.extent(0), KOKKOS_LAMBDA(const std::int64_t i) { y(i) = factor * x(i); });
+}
+
 }  // namespace
 
 template <class T>
@@ -100,10 +107,7 @@ void Federation<T>::average(const Exec& exec, std::size_t index, const View1<R>&
   const std::size_t length = (values.extent(0) + replicas - 1) / replicas;  // of every slice, the last ones padded
   if (slice_.extent(0) < length) slice_ = allocate<R>("atoll::federation_slice", length);
   const View1<R> own = own_slice(values), mean = part(slice_, 0, own.extent(0));
-  const R factor = static_cast<R>(weight);
-  for_each(
-      "atoll::weigh_parameters", exec, own.extent(0),
-      KOKKOS_LAMBDA(const std::int64_t i) { mean(i) = factor * own(i); });
+  weigh(exec, static_cast<R>(weight), as_const(own), mean);
   std::vector<Ticket> tickets;
   for (const auto& piece : pieces_[index])
     tickets.push_back(

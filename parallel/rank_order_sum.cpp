@@ -11,7 +11,7 @@ namespace {
 
 // On the host an iteration adds a block that stays in the first-level cache, in loops that vectorise over elements; on
 // a device neighbouring threads take neighbouring elements. The order of additions of an element is the same.
-constexpr std::int64_t block = kernels_on_host ? 512 : 1;
+constexpr std::int64_t block = vector_kernels ? 512 : 1;
 
 template <class T>
 void sum(const T* own, const T* others, T* out, std::int64_t count, int ranks, int rank, bool accumulate,

@@ -7,6 +7,17 @@
 
 namespace atl {
 
+namespace {
+
+// Not in the member that uses it: nvcc wants no kernel in a private member, nor in one branch of `if constexpr`.
+template <class To, class From>
+void cast(const Exec& exec, std::size_t n, const From* from, To* to) {
+  for_each(
+      "atoll::cast_parameters", exec, n, KOKKOS_LAMBDA(const std::int64_t i) { to[i] = To(from[i]); });
+}
+
+}  // namespace
+
 std::size_t buffers_needed(const std::vector<UnitSpec>& units, int buffer, int window) {
   std::size_t most = 0, among = 0;
   for (std::size_t i = 0; i < units.size(); ++i) {
@@ -90,9 +101,7 @@ bool ShardedParameters<T>::start_gather(const Exec& exec, std::size_t index) {
     free->arriving = shard_.all_gather(unit.master.data(), full, n, element_of<T>(), exec);
   } else {
     T* const mine = full + n * static_cast<std::size_t>(shard_.rank());
-    const R* const from = unit.master.data();
-    for_each(
-        "atoll::cast_parameters", exec, n, KOKKOS_LAMBDA(const std::int64_t i) { mine[i] = T(from[i]); });
+    cast(exec, n, unit.master.data(), mine);
     free->arriving = shard_.all_gather(mine, full, n, element_of<T>(), exec);
   }
   free->unit = index;

@@ -81,10 +81,8 @@ TEST(FastExp, ExtremesAndNan) {
   EXPECT_EQ(y[3], 0.0f);
   EXPECT_EQ(y[2], 0.0f);
   EXPECT_EQ(y[1], 0.0f);
-  if constexpr (kernels_on_host) {
-    EXPECT_EQ(y[0], 0.0f);
-    EXPECT_TRUE(std::isfinite(y[6])) << "clamped, so that 0 times it is 0";
-  }
+  EXPECT_EQ(y[0], 0.0f);
+  EXPECT_TRUE(std::isfinite(y[6])) << "clamped, so that 0 times it is 0";
 }
 
 template <class T>
