@@ -121,7 +121,7 @@ int train(const RunConfig& config, const LlamaConfig& llama, const Runtime& runt
     made_log.emplace(
         RunLog::Options{config.run.dir, config.train.steps, config.log.every, world.rank(),
                         static_cast<double>(schedule.world_batch()) / static_cast<double>(schedule.group_batch())},
-        RunLog::Traffic{*shard, *replica, links});
+        RunLog::Traffic{*shard, *replica, links, communicators});
   });
   RunLog& log = *made_log;
   const auto run_evaluation = [&](std::int64_t step) {

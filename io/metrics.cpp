@@ -97,7 +97,11 @@ void MetricsFile::write(const RoundRecord& record) {
                   {"step", record.step},
                   {"tokens", record.tokens},
                   {"bytes", record.bytes},
+                  {"bytes_shard", record.bytes_shard},
+                  {"bytes_replica", record.bytes_replica},
+                  {"bytes_federation", record.bytes_federation},
                   {"seconds", finite_or_null(record.seconds)},
+                  {"exposed_comm_seconds", finite_or_null(record.exposed_comm_seconds)},
                   {"drift", drift}});
 }
 

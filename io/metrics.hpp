@@ -20,7 +20,8 @@ struct RunRecord {
   std::int64_t seed = 0;
 };
 
-/// After an optimizer step. Times in seconds; bytes sent by one rank in this step; tokens are target tokens.
+/// After an optimizer step. Times in seconds; bytes sent by rank 0 in this step, for each kind of communicator, as
+/// CommunicationStats counts them; tokens are target tokens. An aggregation that follows is not in it.
 struct StepRecord {
   std::int64_t step = 0;    ///< 1 after the first step
   std::int64_t round = 0;   ///< 1 in the first round
@@ -31,7 +32,7 @@ struct StepRecord {
   double step_seconds = 0;
   double tokens_per_second = 0;
   double compute_seconds = 0;
-  double exposed_comm_seconds = 0;  ///< communication that nothing hid
+  double exposed_comm_seconds = 0;  ///< of rank 0: communication that nothing hid, and waiting for other ranks
   std::int64_t bytes_shard = 0, bytes_replica = 0, bytes_federation = 0;
   std::int64_t memory_bytes = 0;
 };
@@ -48,8 +49,10 @@ struct RoundRecord {
   std::int64_t round = 0;
   std::int64_t step = 0;
   std::vector<std::int64_t> tokens;  ///< target tokens of each group in the round
-  std::int64_t bytes = 0;            ///< sent by one rank
+  std::int64_t bytes = 0;            ///< sent by rank 0 for this aggregation: the sum of the three kinds
+  std::int64_t bytes_shard = 0, bytes_replica = 0, bytes_federation = 0;
   double seconds = 0;
+  double exposed_comm_seconds = 0;
   std::vector<double> drift;  ///< L2 distance of each group's model from the average
 };
 

@@ -28,7 +28,11 @@ std::int64_t peak_memory() {
 
 RunLog::Mark RunLog::Mark::of(const Traffic& traffic, double seconds) {
   const CommunicationStats s = traffic.shard.stats(), r = traffic.replica.stats(), f = traffic.federation.stats();
-  return {seconds, s.seconds_waited + r.seconds_waited + f.seconds_waited, s.bytes_sent, r.bytes_sent, f.bytes_sent};
+  const Communicators& c = traffic.communicators;
+  const double small = c.shard.seconds_waited() + c.replica.seconds_waited() + c.group.seconds_waited() +
+                       c.federation.seconds_waited() + c.world.seconds_waited();
+  return {seconds, s.seconds_waited + r.seconds_waited + f.seconds_waited + small, s.bytes_sent, r.bytes_sent,
+          f.bytes_sent};
 }
 
 RunLog::RunLog(const Options& options, const Traffic& traffic) : options_(options), traffic_(traffic) {
@@ -58,10 +62,9 @@ void RunLog::step(std::int64_t step, std::int64_t round, const StepResult& resul
   record.step_seconds = now.seconds - mark_.seconds;
   record.exposed_comm_seconds = now.waited - mark_.waited;
   record.compute_seconds = record.step_seconds - record.exposed_comm_seconds;
-  // The aggregation that ended the last round came after its step, so its traffic shows in the first step after it.
-  record.bytes_shard = static_cast<std::int64_t>(now.shard - mark_.shard);
-  record.bytes_replica = static_cast<std::int64_t>(now.replica - mark_.replica);
-  record.bytes_federation = static_cast<std::int64_t>(now.federation - mark_.federation);
+  record.bytes_shard = now.shard_since(mark_);
+  record.bytes_replica = now.replica_since(mark_);
+  record.bytes_federation = now.federation_since(mark_);
   record.memory_bytes = peak_memory();
   training_seconds_ += record.step_seconds;
   mark_ = now;
@@ -102,13 +105,21 @@ void RunLog::flush(const Federation<T>& federation) {
 }
 
 void RunLog::round(const RoundReport& report, std::int64_t step) {
-  if (!metrics_) return;
-  metrics_->write(RoundRecord{report.round,
-                              step,
-                              {report.tokens.begin(), report.tokens.end()},
-                              static_cast<std::int64_t>(report.bytes),
-                              report.seconds,
-                              report.drift});
+  const Mark now = Mark::of(traffic_, clock_.seconds());
+  RoundRecord record;
+  record.round = report.round;
+  record.step = step;
+  record.tokens.assign(report.tokens.begin(), report.tokens.end());
+  record.bytes_shard = now.shard_since(mark_);
+  record.bytes_replica = now.replica_since(mark_);
+  record.bytes_federation = now.federation_since(mark_);
+  record.bytes = record.bytes_shard + record.bytes_replica + record.bytes_federation;
+  record.seconds = report.seconds;
+  record.exposed_comm_seconds = now.waited - mark_.waited;
+  record.drift = report.drift;
+  training_seconds_ += now.seconds - mark_.seconds;
+  mark_ = now;
+  if (metrics_) metrics_->write(record);
 }
 
 void RunLog::eval(std::int64_t step, const Evaluation& evaluation) {

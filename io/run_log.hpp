@@ -39,6 +39,7 @@ class RunLog {
     const Collectives& shard;
     const Collectives& replica;
     const FederationLinks& federation;
+    const Communicators& communicators;  ///< small values of the host: only the time that they take
   };
 
   RunLog(const Options& options, const Traffic& traffic);
@@ -50,6 +51,7 @@ class RunLog {
   /// Exchanges and writes the records since the last aggregation. Collective over the world.
   template <class T>
   void flush(const Federation<T>& federation);
+  /// After an aggregation: everything sent since the last step belongs to it.
   void round(const RoundReport& report, std::int64_t step);
   void eval(std::int64_t step, const Evaluation& evaluation);
   void finish();
@@ -63,6 +65,11 @@ class RunLog {
     double seconds = 0, waited = 0;
     std::uint64_t shard = 0, replica = 0, federation = 0;
     static Mark of(const Traffic& traffic, double seconds);
+    std::int64_t shard_since(const Mark& before) const { return static_cast<std::int64_t>(shard - before.shard); }
+    std::int64_t replica_since(const Mark& before) const { return static_cast<std::int64_t>(replica - before.replica); }
+    std::int64_t federation_since(const Mark& before) const {
+      return static_cast<std::int64_t>(federation - before.federation);
+    }
   };
   std::string progress_text(const StepRecord& record) const;
 
@@ -72,7 +79,7 @@ class RunLog {
   std::optional<Progress> progress_;      // rank 0, on a terminal
   Stopwatch clock_;
   Mark mark_;
-  double training_seconds_ = 0;  // of all steps so far, without evaluations
+  double training_seconds_ = 0;  // of all steps and aggregations so far, without evaluations
   std::vector<StepRecord> pending_;
   std::vector<double> losses_, weights_;  // of the pending steps, of this group
   std::int64_t tokens_ = 0;

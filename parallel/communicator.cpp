@@ -2,6 +2,7 @@
 #include "parallel/communicator.hpp"
 
 #include "core/random.hpp"
+#include "core/timer.hpp"
 #include "parallel/mpi_error.hpp"
 #include "parallel/mpi_transfer.hpp"
 #include "parallel/waiting.hpp"
@@ -15,16 +16,6 @@
 namespace atl {
 
 namespace {
-
-/// One value of every rank, in rank order.
-template <class T>
-std::vector<T> gather_values(const Communicator& comm, const T& mine, MPI_Datatype type) {
-  std::vector<T> all(static_cast<std::size_t>(comm.size()));
-  std::vector<MPI_Request> requests;
-  start_all_gather(&mine, all.data(), 1, type, comm.get(), requests);
-  wait_all(requests);
-  return all;
-}
 
 void set_up(MPI_Comm comm, int& rank, int& size) {
   ATOLL_MPI(MPI_Comm_set_errhandler(comm, MPI_ERRORS_RETURN));
@@ -65,31 +56,50 @@ Communicator::~Communicator() {
 }
 
 Communicator::Communicator(Communicator&& other) noexcept
-    : comm_(std::exchange(other.comm_, MPI_COMM_NULL)), rank_(other.rank_), size_(other.size_) {}
+    : comm_(std::exchange(other.comm_, MPI_COMM_NULL)),
+      rank_(other.rank_),
+      size_(other.size_),
+      seconds_waited_(other.seconds_waited_) {}
 
 Communicator& Communicator::operator=(Communicator&& other) noexcept {
   // The old communicator leaves with `other`, whose end frees it.
   std::swap(comm_, other.comm_);
   std::swap(rank_, other.rank_);
   std::swap(size_, other.size_);
+  std::swap(seconds_waited_, other.seconds_waited_);
   return *this;
+}
+
+void Communicator::complete(std::vector<MPI_Request>& requests) const {
+  const Stopwatch watch;
+  wait_all(requests);
+  seconds_waited_ += watch.seconds();
+}
+
+template <class T>
+std::vector<T> Communicator::gather_values(const T& mine, MPI_Datatype type) const {
+  std::vector<T> all(static_cast<std::size_t>(size_));
+  std::vector<MPI_Request> requests;
+  start_all_gather(&mine, all.data(), 1, type, comm_, requests);
+  complete(requests);
+  return all;
 }
 
 void Communicator::barrier() const {
   std::vector<MPI_Request> requests(1);
   ATOLL_MPI(MPI_Ibarrier(comm_, requests.data()));
-  wait_all(requests);
+  complete(requests);
 }
 
 std::string Communicator::broadcast(const std::string& text, int root) const {
   std::uint64_t length = text.size();
   std::vector<MPI_Request> requests;
   start_broadcast(&length, 1, MPI_UINT64_T, root, comm_, requests);
-  wait_all(requests);
+  complete(requests);
   std::string result = rank_ == root ? text : std::string(length, '\0');
   requests.clear();
   if (length > 0) start_broadcast(result.data(), length, MPI_BYTE, root, comm_, requests);
-  wait_all(requests);
+  complete(requests);
   return result;
 }
 
@@ -97,7 +107,7 @@ std::vector<double> Communicator::all_gather(const std::vector<double>& mine) co
   std::vector<double> all(mine.size() * static_cast<std::size_t>(size_));
   std::vector<MPI_Request> requests;
   if (!mine.empty()) start_all_gather(mine.data(), all.data(), mine.size(), MPI_DOUBLE, comm_, requests);
-  wait_all(requests);
+  complete(requests);
   return all;
 }
 
@@ -109,19 +119,19 @@ void Communicator::broadcast(std::vector<double>& values, int root) const {
 
 double Communicator::sum(double mine) const {
   double total = 0;
-  for (const double value : gather_values(*this, mine, MPI_DOUBLE)) total += value;
+  for (const double value : gather_values(mine, MPI_DOUBLE)) total += value;
   return total;
 }
 
 std::int64_t Communicator::sum(std::int64_t mine) const {
   std::int64_t total = 0;
-  for (const std::int64_t value : gather_values(*this, mine, MPI_INT64_T)) total += value;
+  for (const std::int64_t value : gather_values(mine, MPI_INT64_T)) total += value;
   return total;
 }
 
 double Communicator::max(double mine) const {
   double largest = mine;
-  for (const double value : gather_values(*this, mine, MPI_DOUBLE)) {
+  for (const double value : gather_values(mine, MPI_DOUBLE)) {
     // A NaN must not get lost: std::max keeps or drops it by position.
     if (std::isnan(value) || value > largest) largest = value;
   }
@@ -144,7 +154,7 @@ void collectively(const Communicator& comm, const std::function<void()>& work) {
     outcome = static_cast<int>(ExitCode::failure);
     message = "an exception that is no std::exception";
   }
-  const std::vector<int> outcomes = gather_values(comm, outcome, MPI_INT);
+  const std::vector<int> outcomes = comm.gather_values(outcome, MPI_INT);
   const auto failed = std::find_if(outcomes.begin(), outcomes.end(), [](int code) { return code != fine; });
   if (failed == outcomes.end()) return;
   throw CollectiveError(comm.broadcast(message, static_cast<int>(failed - outcomes.begin())),
@@ -152,7 +162,7 @@ void collectively(const Communicator& comm, const std::function<void()>& work) {
 }
 
 void require_equal(const Communicator& comm, const std::string& value, const std::string& what) {
-  const std::vector<std::uint64_t> hashes = gather_values(comm, random_key(value.size(), value), MPI_UINT64_T);
+  const std::vector<std::uint64_t> hashes = comm.gather_values(random_key(value.size(), value), MPI_UINT64_T);
   const auto other = std::find_if(hashes.begin(), hashes.end(), [&](std::uint64_t hash) { return hash != hashes[0]; });
   if (other == hashes.end()) return;
   throw CollectiveError(

@@ -42,9 +42,19 @@ class Communicator {
   std::int64_t sum(std::int64_t mine) const;
   double max(double mine) const;  ///< NaN if any is
 
+  /// Time spent in all of the above so far: for others, and for the network.
+  double seconds_waited() const { return seconds_waited_; }
+
  private:
+  void complete(std::vector<MPI_Request>& requests) const;  ///< counts the time
+  template <class T>
+  std::vector<T> gather_values(const T& mine, MPI_Datatype type) const;  ///< one value of every rank, in rank order
+  friend void collectively(const Communicator& comm, const std::function<void()>& work);
+  friend void require_equal(const Communicator& comm, const std::string& value, const std::string& what);
+
   MPI_Comm comm_ = MPI_COMM_NULL;
   int rank_ = 0, size_ = 1;
+  mutable double seconds_waited_ = 0;
 };
 
 /// An error that every rank of a communicator throws at the same place: the program can end in order, without

@@ -63,18 +63,25 @@ void expect_metrics(const std::string& run, std::size_t groups) {
       EXPECT_EQ(record.at("round"), (step + 3) / 4);
       EXPECT_EQ(record.at("tokens"), tokens += static_cast<std::int64_t>(8 * 16 * groups));
       EXPECT_GT(record.at("bytes_shard"), 0);
+      EXPECT_EQ(record.at("bytes_shard"), records(run, "step").front().at("bytes_shard"));
+      EXPECT_EQ(record.at("bytes_federation"), 0);  // groups do not talk inside a round
+      EXPECT_GT(record.at("exposed_comm_seconds"), 0);
+      EXPECT_LE(record.at("exposed_comm_seconds"), record.at("step_seconds"));
       EXPECT_GT(record.at("memory_bytes"), 1 << 20);
     } else if (kind == "eval") {
       expect_fields(record, {"kind", "step", "loss", "perplexity", "tokens"});
       EXPECT_NEAR(record.at("perplexity"), std::exp(record.at("loss").get<double>()), 1e-9);
       EXPECT_EQ(record.at("tokens"), 1999);
     } else if (kind == "round") {
-      expect_fields(record, {"kind", "round", "step", "tokens", "bytes", "seconds", "drift"});
+      expect_fields(record, {"kind", "round", "step", "tokens", "bytes", "bytes_shard", "bytes_replica",
+                             "bytes_federation", "seconds", "exposed_comm_seconds", "drift"});
       ASSERT_EQ(record.at("tokens").size(), groups);
       ASSERT_EQ(record.at("drift").size(), groups);
       EXPECT_EQ(record.at("tokens")[0], record.at("round") == 3 ? 2 * 128 : 4 * 128);
       EXPECT_EQ(record.at("drift")[0] > 0.0, groups > 1);
+      EXPECT_EQ(record.at("bytes"), record.at("bytes_federation"));  // one replica a group
       EXPECT_EQ(record.at("bytes") > 0, groups > 1);
+      EXPECT_EQ(record.at("bytes"), records(run, "round").front().at("bytes"));
     } else {
       EXPECT_EQ(kind, "language");
       expect_fields(record, {"kind", "floor_perplexity", "bigram_perplexity"});

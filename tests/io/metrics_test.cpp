@@ -51,7 +51,7 @@ TEST_F(Metrics, WritesTheContractsFieldsInOrder) {
   step.memory_bytes = 40;
   file.write(step);
   file.write(EvalRecord{1, 0.5, 1.5, 99});
-  file.write(RoundRecord{1, 8, {30, 10}, 123, 0.25, {1.5, 4.5}});
+  file.write(RoundRecord{1, 8, {30, 10}, 123, 3, 20, 100, 0.25, 0.125, {1.5, 4.5}});
   file.write("checkpoint", {{"step", 8}});
   // Read while the file is still open: every line is there at once.
   EXPECT_EQ(
@@ -62,7 +62,7 @@ TEST_F(Metrics, WritesTheContractsFieldsInOrder) {
       "\n"
       R"({"kind":"eval","step":1,"loss":0.5,"perplexity":1.5,"tokens":99})"
       "\n"
-      R"({"kind":"round","round":1,"step":8,"tokens":[30,10],"bytes":123,"seconds":0.25,"drift":[1.5,4.5]})"
+      R"({"kind":"round","round":1,"step":8,"tokens":[30,10],"bytes":123,"bytes_shard":3,"bytes_replica":20,"bytes_federation":100,"seconds":0.25,"exposed_comm_seconds":0.125,"drift":[1.5,4.5]})"
       "\n"
       R"({"kind":"checkpoint","step":8})"
       "\n");
@@ -82,11 +82,12 @@ TEST_F(Metrics, NotFiniteIsNull) {
   MetricsFile file(path);
   const double infinity = std::numeric_limits<double>::infinity();
   file.write(EvalRecord{2, std::numeric_limits<double>::quiet_NaN(), infinity, 5});
-  file.write(RoundRecord{1, 1, {1}, 0, 0, {-infinity}});
+  file.write(RoundRecord{1, 1, {1}, 0, 0, 0, 0, 0, 0, {-infinity}});
   EXPECT_EQ(
       text(),
       "{\"kind\":\"eval\",\"step\":2,\"loss\":null,\"perplexity\":null,\"tokens\":5}\n"
-      "{\"kind\":\"round\",\"round\":1,\"step\":1,\"tokens\":[1],\"bytes\":0,\"seconds\":0.0,\"drift\":[null]}\n");
+      "{\"kind\":\"round\",\"round\":1,\"step\":1,\"tokens\":[1],\"bytes\":0,\"bytes_shard\":0,\"bytes_replica\":0,"
+      "\"bytes_federation\":0,\"seconds\":0.0,\"exposed_comm_seconds\":0.0,\"drift\":[null]}\n");
 }
 
 TEST_F(Metrics, CreateStartsAfreshAndAppendContinues) {
