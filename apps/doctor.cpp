@@ -3,6 +3,8 @@
 #include "apps/parallel_command.hpp"
 #include "core/timer.hpp"
 #include "io/progress.hpp"
+#include "io/system_profile.hpp"
+#include "io/text_files.hpp"
 #include "io/version.hpp"
 #include "parallel/network_probe.hpp"
 
@@ -10,6 +12,7 @@
 #include <nlohmann/json.hpp>
 
 #include <algorithm>
+#include <unistd.h>
 #include <vector>
 
 namespace atl {
@@ -81,6 +84,7 @@ Spread measure_copy(const Exec& exec, const Communicator& world) {
 }
 
 struct Findings {
+  std::optional<NetworkLinks> links;
   int ranks = 1, nodes = 1;
   Spread ranks_of_node, cores_of_node, threads_of_rank;
   std::vector<GemmRate> gemm;
@@ -89,7 +93,7 @@ struct Findings {
   std::vector<std::string> warnings, notes;
 };
 
-Findings measure(const Runtime& runtime) {
+Findings measure(const Runtime& runtime, bool links) {
   const Exec exec;
   const Communicator world(runtime.world());
   Findings found;
@@ -107,6 +111,7 @@ Findings measure(const Runtime& runtime) {
   if (world.size() > 1) {
     const auto collectives = make_mpi_collectives(world);
     found.network = probe_network(exec, world, *collectives, 1.0);
+    if (links) found.links = probe_links(world, std::size_t{1} << 22, 5.0);
   }
   return found;
 }
@@ -155,6 +160,26 @@ void judge(const Runtime& runtime, Findings& found) {
   }
 }
 
+/// What was measured, as `atoll plan` reads it.
+SystemProfile profile_of(const Findings& found) {
+  const NetworkLinks& links = *found.links;
+  SystemProfile profile;
+  profile.name = fmt::format("measured on {} node{}", found.nodes, found.nodes == 1 ? "" : "s");
+  profile.ranks_per_node = links.ranks_per_node;
+  const auto pages = static_cast<double>(sysconf(_SC_PHYS_PAGES)), page = static_cast<double>(sysconf(_SC_PAGE_SIZE));
+  if (kernels_on_host) profile.memory = pages * page / static_cast<double>(links.ranks_per_node);
+  profile.memory_bandwidth = found.copy.least;
+  for (const GemmRate& gemm : found.gemm)
+    if (gemm.m == 1024) (gemm.element == Element::f32 ? profile.fp32 : profile.fp64) = gemm.gflops.least * 1e9;
+  profile.efficiency = 0.7;  // of a large product: attention, norms and small products take the rest
+  // What is not there was not measured, and is not used either: no rank has a neighbour on its node, or there is one
+  // node only.
+  profile.intra = links.intra.bandwidth > 0 ? links.intra : links.inter;
+  profile.inter = links.inter.bandwidth > 0 ? links.inter : links.intra;
+  profile.cards = links.cards;
+  return profile;
+}
+
 std::string compiler() {
 #if defined(__clang__)
   return "clang " __clang_version__;
@@ -201,6 +226,14 @@ void print(const Runtime& runtime, const Findings& found) {
                      human_count(found.network->bandwidth, "B"), found.network->bytes >> 20));
   else
     line("  all-reduce", "not measured: one rank only");
+  const auto link = [&](const char* what, const LinkRates& rates, const std::string& more) {
+    if (rates.bandwidth > 0)
+      line(what, fmt::format("{:.1f} us, {}/s{}", rates.latency * 1e6, human_count(rates.bandwidth, "B"), more));
+  };
+  if (found.links) {
+    link("  inside a node", found.links->intra, " sent by each rank");
+    link("  between nodes", found.links->inter, fmt::format(" x {}", found.links->cards));
+  }
   fmt::print("\n");
   for (const std::string& note : found.notes) fmt::print("note: {}\n", note);
   for (const std::string& warning : found.warnings) fmt::print("warning: {}\n", warning);
@@ -233,6 +266,13 @@ void print_json(const Runtime& runtime, const Findings& found) {
     out["all_reduce"] = {{"latency_seconds", found.network->latency},
                          {"bytes_per_second", found.network->bandwidth},
                          {"array_bytes", found.network->bytes}};
+  if (found.links) {
+    const auto link = [](const LinkRates& rates) {
+      return Json{{"latency_seconds", rates.latency}, {"bytes_per_second", rates.bandwidth}};
+    };
+    out["links"] = {
+        {"intra", link(found.links->intra)}, {"inter", link(found.links->inter)}, {"cards", found.links->cards}};
+  }
   out["notes"] = found.notes;
   out["warnings"] = found.warnings;
   fmt::print("{}\n", out.dump(2));
@@ -241,21 +281,42 @@ void print_json(const Runtime& runtime, const Findings& found) {
 }  // namespace
 
 void add_doctor(CLI::App& program, Command& chosen) {
-  auto json = std::make_shared<bool>(false);
+  struct Arguments {
+    bool json = false;
+    std::string network;
+  };
+  auto arguments = std::make_shared<Arguments>();
   CLI::App* command = program.add_subcommand("doctor", "Check the installation: versions, speed, and what to mend");
   command->footer(
       "Run it as you would train, so that it sees the same: atoll doctor, mpiexec -n 4 atoll doctor, srun atoll "
       "doctor.\n"
       "Takes a few seconds.");
-  command->add_flag("--json", *json, "Print the result as JSON");
-  command->callback([json, &chosen] {
-    chosen = [json] {
+  command->add_flag("--json", arguments->json, "Print the result as JSON");
+  command->add_option("--network", arguments->network,
+                      "Also measure messages inside nodes and between them, and write all as a profile for atoll plan "
+                      "--system FILE (two ranks at least, on two nodes or more to know both)");
+  command->callback([arguments, &chosen] {
+    chosen = [arguments] {
       return on_all_ranks(
           [&](const Runtime& runtime) {
-            Findings found = measure(runtime);
-            judge(runtime, found);
+            const bool links = !arguments->network.empty();
             // With a launcher that does not match, every process is a rank 0.
-            if (runtime.rank() == 0 && first_of_launcher()) *json ? print_json(runtime, found) : print(runtime, found);
+            const bool speaks = runtime.rank() == 0 && first_of_launcher();
+            {
+              const Communicator world(runtime.world());
+              collectively(world, [&] {
+                if (links && world.size() < 2)
+                  throw ConfigError("--network: one rank has no network; start two or more, as in mpiexec -n 4");
+                if (links && speaks) write_text_file(arguments->network, "");  // before the time is spent
+              });
+            }
+            Findings found = measure(runtime, links);
+            judge(runtime, found);
+            if (speaks && links) {
+              write_text_file(arguments->network, show(profile_of(found)));
+              found.notes.push_back(fmt::format("profile written: atoll plan --system {}", arguments->network));
+            }
+            if (speaks) arguments->json ? print_json(runtime, found) : print(runtime, found);
             return static_cast<int>(ExitCode::done);
           },
           Launch::may_differ);

@@ -41,6 +41,7 @@ int main(int argc, char** argv) {
   add_eval(program, chosen);
   add_tokenize(program, chosen);
   add_inspect(program, chosen);
+  add_plan(program, chosen);
   add_doctor(program, chosen);
   // MPI does not run before and after a subcommand, so that the launcher must say who speaks for all ranks there.
   const bool speaks = first_of_launcher();

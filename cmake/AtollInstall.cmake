@@ -34,4 +34,6 @@ install(FILES
   ${PROJECT_BINARY_DIR}/atoll-config-version.cmake
   ${PROJECT_SOURCE_DIR}/cmake/AtollDependencies.cmake
   DESTINATION ${atoll_cmake_dir})
+install(DIRECTORY ${PROJECT_SOURCE_DIR}/examples/systems DESTINATION ${CMAKE_INSTALL_DATADIR}/atoll
+  FILES_MATCHING PATTERN "*.toml")
 install(FILES ${PROJECT_SOURCE_DIR}/LICENSE DESTINATION ${CMAKE_INSTALL_DOCDIR})

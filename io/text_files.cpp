@@ -10,6 +10,7 @@
 #include <cstdio>
 #include <cstring>
 #include <filesystem>
+#include <fstream>
 #include <memory>
 
 namespace atl {
@@ -101,6 +102,15 @@ std::optional<std::string> decompression_command(const std::string& path) {
     if (bytes.substr(0, magic.size()) == magic) return command;
   }
   return std::nullopt;
+}
+
+void write_text_file(const std::string& path, const std::string& text) {
+  errno = 0;
+  std::ofstream file(path, std::ios::binary);
+  file << text << std::flush;
+  if (!file)
+    throw ConfigError(fmt::format("{}: cannot be written: {}; give another path", path,
+                                  errno != 0 ? std::strerror(errno) : "unknown reason"));
 }
 
 }  // namespace atl

@@ -25,6 +25,9 @@ std::vector<FoundFile> find_files(const std::vector<std::string>& inputs);
 void read_file(const std::string& path, std::int64_t begin, std::int64_t end,
                const std::function<void(std::string_view piece)>& visit);
 
+/// Writes a small file. ConfigError where that fails.
+void write_text_file(const std::string& path, const std::string& text);
+
 /// "gzip -d" and its like for a file that starts as compressed files do, else nothing.
 std::optional<std::string> decompression_command(const std::string& path);
 

@@ -87,15 +87,15 @@ std::vector<TomlValue> parse_toml(const std::string& text, const std::string& na
   return values;
 }
 
-std::vector<TomlValue> read_toml_file(const std::string& path) {
+std::vector<TomlValue> read_toml_file(const std::string& path, const std::string& what) {
   errno = 0;
   std::ifstream file(path, std::ios::binary);
   std::ostringstream text;
   // An empty file is a configuration of defaults, yet sets the stream's failbit: only bad() and errno tell of an error.
   if (file) text << file.rdbuf();
   if (!file.is_open() || file.bad() || (text.tellp() <= 0 && errno != 0))
-    throw ConfigError(fmt::format("{}: cannot read the run configuration: {}", path,
-                                  errno != 0 ? std::strerror(errno) : "unknown reason"));
+    throw ConfigError(
+        fmt::format("{}: cannot read {}: {}", path, what, errno != 0 ? std::strerror(errno) : "unknown reason"));
   return parse_toml(text.str(), path);
 }
 

@@ -19,8 +19,9 @@ struct TomlValue {
   std::string raw;
 };
 
-/// Reads a file. ConfigError where it cannot be read, and with file and line where it is not TOML.
-std::vector<TomlValue> read_toml_file(const std::string& path);
+/// Reads a file; `what` it is, for the message. ConfigError where it cannot be read, and with file and line where it is
+/// not TOML.
+std::vector<TomlValue> read_toml_file(const std::string& path, const std::string& what = "the run configuration");
 
 /// The same of text; `name` stands for the file in messages.
 std::vector<TomlValue> parse_toml(const std::string& text, const std::string& name);
