@@ -9,6 +9,7 @@
 #include <fmt/format.h>
 
 #include <filesystem>
+#include <memory>
 
 namespace atl {
 
@@ -82,11 +83,12 @@ PlanReport make_report(Arguments arguments) {
   report.profile = profile_of(arguments);
   report.system = report.profile.name.empty() ? "a system given by its figures" : report.profile.name;
 
-  SubjectArguments run = arguments;
-  std::erase_if(run.overrides, is_of_system);
-  if (arguments.micro_batch > 0) run.overrides.push_back(fmt::format("train.micro_batch={}", arguments.micro_batch));
-  if (arguments.every > 0) run.overrides.push_back(fmt::format("federation.every={}", arguments.every));
-  const Subject subject = find_subject(run);
+  SubjectArguments question = arguments;
+  std::erase_if(question.overrides, is_of_system);
+  if (arguments.micro_batch > 0)
+    question.overrides.push_back(fmt::format("train.micro_batch={}", arguments.micro_batch));
+  if (arguments.every > 0) question.overrides.push_back(fmt::format("federation.every={}", arguments.every));
+  const Subject subject = find_subject(question);
   const RunConfig& config = subject.config;
 
   PlanOptions& options = report.options;
@@ -112,18 +114,19 @@ PlanReport make_report(Arguments arguments) {
   options.work.every = config.federation.every;
   options.work.prefetch = 0;
   if (!arguments.reduce_precision.empty()) options.work.gradient_bytes = arguments.reduce_precision == "bf16" ? 2 : 4;
+  const auto left_out = std::make_shared<std::size_t>(0);
   if (config.train.batch > 0)
-    options.share = [train = config.train,
-                     &left_out = report.left_out](std::int64_t ranks) -> std::optional<PlanOptions::Share> {
+    options.share = [train = config.train, left_out](std::int64_t ranks) -> std::optional<PlanOptions::Share> {
       try {
         const GroupShare share = group_share(train, static_cast<int>(ranks));
         return PlanOptions::Share{share.width(), share.micro_batches(), share.batch};
       } catch (const ConfigError&) {
-        ++left_out;
+        ++*left_out;
         return std::nullopt;
       }
     };
   report.rows = plan(options);
+  report.left_out = *left_out;
   return report;
 }
 

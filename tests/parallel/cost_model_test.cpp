@@ -138,6 +138,22 @@ TEST(CostModel, HidesCommunicationBehindComputation) {
   EXPECT_DOUBLE_EQ(seconds_of(1, 2, 40).step_seconds, 40 * 10 + 2);
 }
 
+TEST(CostModel, StagesWaitForABufferOfTheirGradient) {
+  Machine m;
+  m.ranks_per_node = 2;
+  m.intra = m.inter = {0, 1};
+  m.flops = 1;
+  Workload work;
+  work.units = {2};
+  for (int i = 0; i < 4; ++i) work.stages.push_back({2, false, true, 0.5});  // a reduction takes 1 s
+  work.stages.push_back({2, false, false, 2});
+  work.gathered_bytes = work.gradient_bytes = work.averaged_bytes = 1;
+  work.tokens = 1;
+  work.prefetch = 1;
+  // Stages begin at 0, 0.5, 1.5 (first reduction done), 2.5 (second), and the last one ends at 3 + 2.
+  EXPECT_DOUBLE_EQ(cost_of(m, Transport::mpi, work, {1, 1, 2}).step_seconds, 5);
+}
+
 TEST(CostModel, SumsOverReplicasFollowTheLastReductions) {
   Machine m;
   m.ranks_per_node = 2;
