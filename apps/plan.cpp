@@ -112,7 +112,7 @@ PlanReport make_report(Arguments arguments) {
   options.work.precision = config.train.precision;
   options.work.optimizer = config.optimizer.kind;
   options.work.every = config.federation.every;
-  options.work.prefetch = 0;
+  options.work.prefetch = config.parallel.prefetch;
   if (!arguments.reduce_precision.empty()) options.work.gradient_bytes = arguments.reduce_precision == "bf16" ? 2 : 4;
   const auto left_out = std::make_shared<std::size_t>(0);
   if (config.train.batch > 0)

@@ -86,6 +86,7 @@ std::optional<PlanRow> plan_row(const PlanOptions& options, Strategy strategy, c
   memory.after = after;
   memory.precision = work.precision;
   memory.optimizer = work.optimizer;
+  memory.prefetch = work.prefetch;
   memory.evaluates = options.evaluates;
   row.memory_bytes = plan_memory(options.model, memory).peak();
   row.fits = options.memory <= 0 || static_cast<double>(row.memory_bytes) <= options.memory;

@@ -14,7 +14,7 @@ struct StepWorkOptions {
   OptimizerOptions::Kind optimizer = OptimizerOptions::Kind::adamw;
   std::int64_t micro_batches = 1;
   std::int64_t every = 1;  ///< H
-  int prefetch = 0;
+  int prefetch = 1;        ///< as of ShardedParameters
   int gradient_bytes = 0;  ///< of a reduced element; 0: as atoll reduces, in the precision of the master weights
 };
 

@@ -2,8 +2,8 @@
 #include "parallel/communicator.hpp"
 
 #include "core/random.hpp"
-#include "core/timer.hpp"
 #include "parallel/mpi_error.hpp"
+#include "parallel/mpi_operation.hpp"
 #include "parallel/mpi_transfer.hpp"
 #include "parallel/waiting.hpp"
 
@@ -71,9 +71,12 @@ Communicator& Communicator::operator=(Communicator&& other) noexcept {
 }
 
 void Communicator::complete(std::vector<MPI_Request>& requests) const {
-  const Stopwatch watch;
-  wait_all(requests);
-  seconds_waited_ += watch.seconds();
+  CommunicationStats stats;
+  {
+    const ExposedTime clock(stats);
+    wait_all(requests);
+  }
+  seconds_waited_ += stats.seconds_waited;
 }
 
 template <class T>
