@@ -155,7 +155,7 @@ int train(const RunConfig& config, const LlamaConfig& llama, const Runtime& runt
 
     const bool round_ends = federation.due(step);
     // Several groups exchange their losses with the aggregation; one alone has nobody to wait for.
-    if (round_ends || (!federation.active() && step % config.log.every == 0)) log.flush(federation);
+    if (round_ends || (!federation.several_groups() && step % config.log.every == 0)) log.flush(federation);
     if (round_ends) {
       log.round(federation.aggregate(exec, parameters), step);
       if (config.federation.inner_state == FederationOptions::InnerState::reset) optimizer.reset(exec);

@@ -19,11 +19,12 @@ struct Message {
 };
 constexpr int everybody = -1;
 
-/// What this rank sent while a Recording lives; and which communicator is a duplicate of which, always.
+/// What this rank sent while a Recording lives; and, always, which communicator a duplicate was made of in the end:
+/// MPI_COMM_NULL for those of a list of ranks, which join the owners of a slice in unequal groups, or in equal ones.
 struct Heard {
   bool listening = false;
   std::vector<Message> messages;
-  std::map<MPI_Comm, MPI_Comm> parent;
+  std::map<MPI_Comm, MPI_Comm> origin;
 };
 Heard& heard() {
   static Heard record;
@@ -101,7 +102,20 @@ int MPI_Barrier(MPI_Comm comm) {
 }
 int MPI_Comm_dup(MPI_Comm comm, MPI_Comm* copy) {
   const int code = PMPI_Comm_dup(comm, copy);
-  atl::heard().parent[*copy] = comm;
+  auto& origin = atl::heard().origin;
+  const auto known = origin.find(comm);
+  origin[*copy] = known == origin.end() ? comm : known->second;
+  return code;
+}
+// MPI uses the handles of freed communicators again.
+int MPI_Comm_split(MPI_Comm comm, int color, int key, MPI_Comm* part) {
+  const int code = PMPI_Comm_split(comm, color, key, part);
+  atl::heard().origin.erase(*part);
+  return code;
+}
+int MPI_Comm_create_group(MPI_Comm comm, MPI_Group group, int tag, MPI_Comm* made) {
+  const int code = PMPI_Comm_create_group(comm, group, tag, made);
+  atl::heard().origin[*made] = MPI_COMM_NULL;
   return code;
 }
 #if MPI_VERSION >= 4
@@ -163,13 +177,13 @@ Volume volume_of(const std::vector<Message>& messages, const ProcessGrid& grid, 
       if (message.to == everybody || message.to == static_cast<int>(i))
         volume.between_groups |= group_of(grid, ranks[i]) != grid.group();
     if (host.count(message.comm) > 0) continue;
-    MPI_Comm origin = message.comm;
-    while (host.count(origin) == 0 && heard().parent.count(origin) > 0) origin = heard().parent.at(origin);
+    const auto known = heard().origin.find(message.comm);
+    const MPI_Comm origin = known == heard().origin.end() ? message.comm : known->second;
     if (origin == own.shard.get())
       volume.shard += message.bytes;
     else if (origin == own.replica.get())
       volume.replica += message.bytes;
-    else if (origin == own.federation.get())
+    else if (origin == own.federation.get() || origin == MPI_COMM_NULL)
       volume.federation += message.bytes;
     else
       volume.unknown += "a message of " + std::to_string(message.bytes) + " bytes over an unknown communicator; ";
@@ -196,7 +210,7 @@ class Recording {
 
  private:
   Volume counted() const {
-    return {place_.shard->stats().bytes_sent, place_.replica->stats().bytes_sent, place_.federation->stats().bytes_sent,
+    return {place_.shard->stats().bytes_sent, place_.replica->stats().bytes_sent, place_.links.stats().bytes_sent,
             false, ""};
   }
   const GridWithCommunicators& place_;
@@ -417,8 +431,9 @@ TEST(Traffic, SeesWhatItMust) {
   const Exec exec;
   const auto data = allocate<float>("atoll::test_array", 100);
   {
+    const auto federation = make_mpi_collectives(place.communicators.federation);
     const Recording recording(place);
-    place.federation->all_reduce(data.data(), 100, Element::f32, exec).wait();
+    federation->all_reduce(data.data(), 100, Element::f32, exec).wait();
     EXPECT_EQ(recording.intercepted().bytes(), Volume::fmt_bytes(0, 0, 400));
     EXPECT_TRUE(recording.intercepted().between_groups);
   }
