@@ -7,8 +7,8 @@
 
 namespace atl {
 
-FederationLinks::FederationLinks(const ProcessGrid& grid, const Communicators& communicators)
-    : grid_(grid), communicators_(communicators) {
+FederationLinks::FederationLinks(const ProcessGrid& grid, const Communicators& communicators, std::size_t most_sets)
+    : grid_(grid), communicators_(communicators), most_sets_(most_sets) {
   if (grid.equal_groups()) sets_[{}] = make_mpi_collectives(communicators.federation);
 }
 
@@ -37,11 +37,11 @@ std::vector<std::vector<FederationLinks::Piece>> FederationLinks::pieces(const s
   }
   // Also the point where all are there: what follows waits for members only, and by spinning.
   collectively(communicators_.world, [&] {
-    if (needed.size() <= most_sets) return;
+    if (needed.size() <= most_sets_) return;
     throw ConfigError(fmt::format(
         "rank {} of {} (of a group with {} ranks) would average with {} different sets of ranks of the other groups, "
         "at most {} are possible: choose group sizes that differ less",
-        grid_.rank(), grid_.world_size(), grid_.shape().ranks(), needed.size(), most_sets));
+        grid_.rank(), grid_.world_size(), grid_.shape().ranks(), needed.size(), most_sets_));
   });
   // In the order of the map, the same on all ranks: among the sets that are not complete yet, all members of the first
   // one are at it, or on their way.

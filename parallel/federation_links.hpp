@@ -16,16 +16,14 @@ namespace atl {
 /// `most_sets`, since MPI libraries have some thousands of communicators.
 class FederationLinks {
  public:
-  static constexpr std::size_t most_sets = 512;
-
   /// A part of this rank's slice of a unit.
   struct Piece {
     Range range;          ///< of the slice, from its begin
     Collectives* owners;  ///< the one owner in each group, in group order
   };
 
-  /// Both must outlive this. Collective over the world.
-  FederationLinks(const ProcessGrid& grid, const Communicators& communicators);
+  /// Grid and communicators must outlive this. Collective over the world.
+  FederationLinks(const ProcessGrid& grid, const Communicators& communicators, std::size_t most_sets = 512);
 
   /// The pieces of this rank's slice of units of these sizes. Makes the communicators that are not there yet, each
   /// collective over its members alone, on every rank in the same order of sets. Collective over the world; throws
@@ -38,6 +36,7 @@ class FederationLinks {
  private:
   const ProcessGrid& grid_;
   const Communicators& communicators_;
+  std::size_t most_sets_;
   std::map<std::vector<int>, std::unique_ptr<Collectives>> sets_;  ///< by world ranks in group order
 };
 
