@@ -51,9 +51,9 @@ struct RoundRecord {
   std::vector<std::int64_t> tokens;  ///< target tokens of each group in the round
   std::int64_t bytes = 0;            ///< sent by rank 0 for this aggregation: the sum of the three kinds
   std::int64_t bytes_shard = 0, bytes_replica = 0, bytes_federation = 0;
-  double seconds = 0;
-  double exposed_comm_seconds = 0;
-  std::vector<double> drift;  ///< L2 distance of each group's model from the average
+  double seconds = 0;  ///< since the last step: waiting for the other groups, exchange of losses, aggregation
+  double exposed_comm_seconds = 0;  ///< of these
+  std::vector<double> drift;        ///< L2 distance of each group's model from the average
 };
 
 /// The file, opened by rank 0 only. Every record is one line, written and flushed at once, so a reader never waits and

@@ -114,7 +114,7 @@ void RunLog::round(const RoundReport& report, std::int64_t step) {
   record.bytes_replica = now.replica_since(mark_);
   record.bytes_federation = now.federation_since(mark_);
   record.bytes = record.bytes_shard + record.bytes_replica + record.bytes_federation;
-  record.seconds = report.seconds;
+  record.seconds = now.seconds - mark_.seconds;
   record.exposed_comm_seconds = now.waited - mark_.waited;
   record.drift = report.drift;
   training_seconds_ += now.seconds - mark_.seconds;

@@ -51,7 +51,7 @@ class RunLog {
   /// Exchanges and writes the records since the last aggregation. Collective over the world.
   template <class T>
   void flush(const Federation<T>& federation);
-  /// After an aggregation: everything sent since the last step belongs to it.
+  /// After an aggregation: all time and everything sent since the last step belong to it.
   void round(const RoundReport& report, std::int64_t step);
   void eval(std::int64_t step, const Evaluation& evaluation);
   void finish();
