@@ -5,7 +5,6 @@ import shlex
 import shutil
 import signal
 import subprocess
-import tempfile
 import time
 from pathlib import Path
 
@@ -154,28 +153,28 @@ class EmulatedNetwork(Launcher):
         if "HYDRA" not in version.upper():
             raise Failure(f"{mpiexec()} is not that of MPICH, which the emulated network needs (Debian: mpich); on a "
                           "real network give --launcher or --hosts")
-        self._folder = tempfile.TemporaryDirectory(prefix="atoll-interconnect-")
         # Not in the foreground group, so that Ctrl-C leaves it to this process.
         self._process = subprocess.Popen([NETWORK, "serve", str(nodes), rate], stdin=subprocess.PIPE,
                                          stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
                                          start_new_session=True)
-        self._addresses, self._pids, self._switch, self._network = [], [], None, None
+        self._addresses = []
         for line in self._process.stdout:
             words = line.split()
-            if words[0] == "switch":
+            if words[0] == "folder":
+                folder = Path(words[1])
+            elif words[0] == "switch":
                 self._switch = words[1]
             elif words[0] == "node":
                 self._addresses.append(words[2])
-                self._pids.append(words[3])
             elif words[0] == "network":
                 self._network = " ".join(words[1:])
             elif words[0] == "ready":
                 break
         else:
             raise Failure(f"no emulated network: {self._process.communicate()[1].strip()}")
-        hosts = Path(self._folder.name) / "hosts"
+        hosts = folder / "mpi-hosts"
         hosts.write_text("".join(f"{address}:{ranks_per_node}\n" for address in self._addresses))
-        enter = Path(self._folder.name) / "enter"
+        enter = folder / "enter"
         enter.write_text(f'#!/bin/sh\nexec {shlex.quote(str(NETWORK))} enter "$@"\n')
         enter.chmod(0o755)
         self._mpiexec = ["nsenter", "--target", self._switch, "--net", mpiexec(), "-launcher", "ssh", "-launcher-exec",
@@ -211,7 +210,6 @@ class EmulatedNetwork(Launcher):
             except subprocess.TimeoutExpired:
                 self._process.kill()  # the nodes die with it
                 self._process.wait()
-        self._folder.cleanup()
 
 
 def make_launcher(options, nodes, ranks_per_node, rate):

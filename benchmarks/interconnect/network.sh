@@ -10,7 +10,8 @@ usage() {
 usage: network.sh serve NODES RATE      the nodes, until the end of standard input
        network.sh enter HOST COMMAND    one command in a node, as ssh would run it (for mpiexec -launcher-exec)
 
-serve prints "switch PID" and "node I ADDRESS PID" for each node, then "ready", and reads commands:
+serve prints "folder PATH" (for files that shall go with the nodes), "switch PID", "node I ADDRESS PID" for each node,
+"network ..." (below), then "ready", and reads commands:
   rate RATE     another rate for every link, such as 200mbit; answers "rate RATE"
 Each node has an equal share of the cores, and one link to a switch: RATE in each direction, enforced by tc tbf. Start
 programs that use the network in the switch or in a node: nsenter --target PID --net COMMAND.
@@ -100,6 +101,7 @@ serve() {
     network+="10.98.0.$((i + 1))=$pid=${cores[i]} "
   done
   set_rate "$rate" || fail "tc tbf does not work here" 77
+  echo "folder $folder"
   echo "switch $switch"
   for i in "${!pids[@]}"; do echo "node $i 10.98.0.$((i + 1)) ${pids[i]}"; done
   echo "network $network"

@@ -1,6 +1,7 @@
 """Runs of `atoll train`, what they measured, and what the planner says of them. SPDX-License-Identifier: Apache-2.0"""
 
 import json
+import re
 import statistics
 import subprocess
 from dataclasses import dataclass
@@ -160,6 +161,10 @@ def profile(experiment, launcher, path):
     # The last line that it prints; the file itself is there before, still empty.
     launcher.run([experiment.atoll, "doctor", "--network", path], log,
                  lambda: "profile written" in log.read_text(errors="replace"))
+    placed = int(re.search(r"^ranks_per_node = ([0-9]+)", path.read_text(), re.MULTILINE)[1])
+    if placed != launcher.ranks_per_node:
+        raise Failure(f"the launcher placed {placed} ranks on a node, not {launcher.ranks_per_node} on each of "
+                      f"{launcher.nodes} nodes: give --layouts as they are, or another --launcher")
 
 
 def compute_seconds(experiment, launcher, micro_batches=8, more=None):
