@@ -31,7 +31,7 @@ def arguments():
                "communication prefetch hides), aggregation (averaging against a bare MPI_Allreduce), perplexity "
                "(after the same number of sequences, no network emulated). Each prints its time beforehand.")
     parser.add_argument("parts", nargs="*", metavar="PART", help=f"{', '.join(PARTS)}; default: all, in this order")
-    parser.add_argument("--quick", action="store_true", help="few and short runs: shows that it works, measures nothing")
+    parser.add_argument("--quick", action="store_true", help="few and short runs: shows that it works, no more")
     parser.add_argument("--output", type=Path, default=Path("interconnect-results"), metavar="DIR",
                         help="folder of the results (default: %(default)s)")
     parser.add_argument("--build", type=Path, metavar="DIR",
@@ -39,7 +39,7 @@ def arguments():
     parser.add_argument("--rates", metavar="R,R,...",
                         help="rates between emulated nodes (default: 50mbit,200mbit,1gbit)")
     parser.add_argument("--layouts", metavar="NxR,...",
-                        help="nodes x ranks on each (default: emulated, one rank and two ranks per core; else the job's)")
+                        help="nodes x ranks on each (default: emulated, one and two ranks per core; else the job's)")
     parser.add_argument("--repeats", type=int, metavar="N", help="measurements of each kind (default: 3)")
     parser.add_argument("--launcher", metavar="COMMAND",
                         help="starts the ranks on a real network; may contain {nodes}, {ranks_per_node} and {ranks}: "

@@ -93,8 +93,9 @@ def text_of(results):
                                    "best lr", "with it"], rows)
     lrs = [entry["lr"] for entry in results["rows"][0]["all"]]
     text += "\nMeans of all learning rates:\n\n"
-    text += report.markdown_table(["strategy", *(f"{lr:g}" for lr in lrs)], [
-        [r["strategy"], *(f"{statistics.mean(entry['perplexity']):.3f}" for entry in r["all"])] for r in results["rows"]])
+    means = [[r["strategy"], *(f"{statistics.mean(entry['perplexity']):.3f}" for entry in r["all"])]
+             for r in results["rows"]]
+    text += report.markdown_table(["strategy", *(f"{lr:g}" for lr in lrs)], means)
     if any(r["best_lr"] in (min(lrs), max(lrs)) for r in results["rows"]):
         text += "\nA best rate at the end of the grid: another one beyond it may be better.\n"
     return text

@@ -34,8 +34,8 @@ class Grid:
 
 def grids(nodes, ranks_per_node):
     """The grid of each strategy that has one on these ranks. As published, where there are enough nodes: a replica of
-    hsdp is the ranks of a node, as is a group of fl+fsdp, and a group of fl+hsdp has the replicas of two nodes. On fewer
-    than four nodes that group is one node, of two replicas; nodes of one rank count in pairs."""
+    hsdp is the ranks of a node, as is a group of fl+fsdp, and a group of fl+hsdp has the replicas of two nodes. On
+    fewer than four nodes that group is one node, of two replicas; nodes of one rank count in pairs."""
     ranks = nodes * ranks_per_node
     replica = ranks_per_node if ranks_per_node > 1 else 2 if nodes >= 4 and nodes % 2 == 0 else 1
     replicas = ranks // replica

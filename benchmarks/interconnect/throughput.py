@@ -153,8 +153,8 @@ def text_of(results):
         for r in layout["rows"]:
             sent, planned = r["bytes_sent"], r["predicted"]["bytes_sent"]
             if max(abs(sent["min"] - planned), abs(sent["max"] - planned)) > 1e-9 * planned:
-                text += (f"\nWrong prediction: {r['strategy']} at {r['rate']} sends {sent['median']:.1f} bytes a rank and "
-                         f"step, not {planned:.1f}, which should be exact.\n")
+                text += (f"\nWrong prediction: {r['strategy']} at {r['rate']} sends {sent['median']:.1f} bytes a rank "
+                         f"and step, not {planned:.1f}, which should be exact.\n")
         if layout["finalize_hangs"]:
             text += (f"\nMPI_Finalize did not return in {layout['finalize_hangs']} runs, after all results were there; "
                      "they were ended.\n")
