@@ -1,4 +1,5 @@
-"""Averaging of the groups' models against a bare MPI_Allreduce of the same bytes. SPDX-License-Identifier: Apache-2.0"""
+"""Averaging of the groups' models against a bare MPI_Allreduce of the same bytes.
+SPDX-License-Identifier: Apache-2.0"""
 
 import json
 import os

@@ -106,8 +106,8 @@ def text_of(results):
         milliseconds = [report.spread({**r[key], **{k: 1e3 * r[key][k] for k in ("median", "min", "max")}})
                         for key in ("step_seconds", "compute_seconds", "exposed_seconds")]
         rows.append([r["prefetch"], milliseconds[0], report.number(1e3 * r["predicted_step_seconds"]),
-                     *milliseconds[1:], report.number(1e3 * r["predicted_exposed_seconds"]), report.percent(r["hidden"]["median"]),
-                     report.percent(r["saved"]["median"])])
+                     *milliseconds[1:], report.number(1e3 * r["predicted_exposed_seconds"]),
+                     report.percent(r["hidden"]["median"]), report.percent(r["saved"]["median"])])
     text += report.markdown_table(["prefetch", "step, ms", "predicted", "computation, ms", "exposed, ms", "predicted",
                                    "hidden", "saved"], rows)
     best = max(row["hidden"]["median"] for row in results["rows"])
