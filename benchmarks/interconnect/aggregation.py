@@ -8,7 +8,7 @@ import report
 import throughput
 from launch import Failure, make_launcher
 
-MEGABYTES = 24  # of a model
+MEGABYTES = 16  # of a model
 GOAL = 0.95
 
 

@@ -13,7 +13,7 @@ LAYOUT = (4, 2)  # the grids of four nodes of two ranks: fl+hsdp has half as man
 RATES = (1e-3, 3e-3, 1e-2, 3e-2)
 SHARED = 3e-3  # the learning rate of the comparison with equal hyperparameters
 SEEDS = (1, 2, 3)
-STEPS = 256
+STEPS = 192
 
 
 def settings(options):
