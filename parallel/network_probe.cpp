@@ -5,6 +5,7 @@
 #include "core/timer.hpp"
 #include "parallel/mpi_error.hpp"
 #include "parallel/mpi_transfer.hpp"
+#include "parallel/shard_layout.hpp"
 #include "parallel/waiting.hpp"
 
 #include <algorithm>
@@ -51,12 +52,18 @@ int first_on_node(const Communicator& world) {
   return first;
 }
 
-/// Sends to the next rank of a ring while the one before sends to this one.
+/// Sends to the next rank of a ring while the one before sends to this one. Large messages go in several pieces at
+/// once: a library may carry two large messages of opposite directions one after the other (UCX over TCP does), and
+/// what training sends are many.
 void shift(const Communicator& ring, const std::vector<char>& from, std::vector<char>& to, std::size_t bytes) {
   const int next = (ring.rank() + 1) % ring.size(), before = (ring.rank() + ring.size() - 1) % ring.size();
+  const std::size_t pieces = bytes < 4096 ? 1 : 8;
   std::vector<MPI_Request> requests;
-  start_receive(to.data(), bytes, MPI_BYTE, before, 0, ring.get(), requests);
-  start_send(from.data(), bytes, MPI_BYTE, next, 0, ring.get(), requests);
+  for (std::size_t i = 0; i < pieces; ++i) {
+    const Range piece = equal_part(bytes, pieces, i);
+    start_receive(to.data() + piece.begin, piece.size(), MPI_BYTE, before, 0, ring.get(), requests);
+    start_send(from.data() + piece.begin, piece.size(), MPI_BYTE, next, 0, ring.get(), requests);
+  }
   wait_all(requests);
 }
 
