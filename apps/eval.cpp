@@ -33,7 +33,7 @@ struct Subject {
 
 Subject find_subject(const Arguments& arguments) {
   Subject subject;
-  subject.model = std::filesystem::is_directory(arguments.path) ? arguments.path + "/model.h5" : arguments.path;
+  subject.model = std::filesystem::is_directory(arguments.path) ? model_of_folder(arguments.path) : arguments.path;
   subject.info = read_model_info(subject.model);
   RunConfig& config = subject.config;
   config.data.eval = subject.info.eval;
@@ -118,7 +118,7 @@ void add_eval(CLI::App& program, Command& chosen) {
   command->footer(
       "Example: mpiexec -n 2 atoll eval runs/text --data tokens/eval.h5\n"
       "The number does not depend on the number of ranks.");
-  command->add_option("model", arguments->path, "A run folder (with model.h5), or a model file")->required();
+  command->add_option("model", arguments->path, "A run folder, a checkpoint, or a model file")->required();
   command->add_option("--data", arguments->data,
                       "Token file, or \"synthetic\"; default: what the run was evaluated on");
   command->add_option("--sequence-length", arguments->sequence_length, "Tokens of a window; default: those of the run")

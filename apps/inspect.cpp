@@ -1,9 +1,12 @@
 /// `atoll inspect`: parameters, units and memory of a configuration, without allocating any of it.
 /// SPDX-License-Identifier: Apache-2.0
 #include "apps/commands.hpp"
+#include "apps/inspect_checkpoint.hpp"
 #include "apps/subject.hpp"
+#include "io/checkpoint_reader.hpp"
 #include "io/progress.hpp"
 #include "io/step_schedule.hpp"
+#include "io/training_state.hpp"
 #include "model/memory_plan.hpp"
 #include "model/parameters.hpp"
 
@@ -21,7 +24,7 @@ using Json = nlohmann::ordered_json;
 
 struct Arguments : SubjectArguments {
   int ranks = 0;
-  bool json = false;
+  bool json = false, verify = false;
 };
 
 /// The fewest ranks that the keys of [parallel] allow.
@@ -37,6 +40,7 @@ struct Inspection {
   LlamaShape shape;
   std::int64_t accumulate = 1;
   MemoryPlan memory;
+  std::uint64_t checkpoint = 0, checkpoint_in_round = 0;  ///< bytes of a save at the end of a round, and inside one
 };
 
 /// What ranks of the group of `grid` need.
@@ -54,7 +58,24 @@ Inspection inspect_group(const Subject& subject, const ProcessGrid& grid) {
   options.precision = config.train.precision;
   options.optimizer = config.optimizer.kind;
   options.evaluates = !config.data.eval.empty();
-  return {subject, grid, options.shape, schedule.micro_batches(), plan_memory(subject.model, options)};
+  const std::uint64_t element = config.train.precision == Precision::fp64 ? 8 : 4;
+  const auto parameters = static_cast<std::uint64_t>(parameter_count(subject.model));
+  const auto contents = [&](bool in_round) {
+    return checkpoint_contents(config.federation, config.optimizer.kind, grid.number_of_groups(), in_round,
+                               config.checkpoint.moments);
+  };
+  const bool federated = config.parallel.strategy == Strategy::fl_fsdp || config.parallel.strategy == Strategy::fl_hsdp;
+  if (config.checkpoint.async && config.checkpoint.every > 0)
+    options.checkpoint_copy =
+        element * largest_copy(contents(federated && config.checkpoint.align == CheckpointOptions::Align::step),
+                               llama_units(subject.model), grid);
+  return {subject,
+          grid,
+          options.shape,
+          schedule.micro_batches(),
+          plan_memory(subject.model, options),
+          element * checkpoint_elements(contents(false), parameters),
+          element * checkpoint_elements(contents(federated), parameters)};
 }
 
 /// Of the group whose ranks need the most memory, where groups differ.
@@ -90,14 +111,6 @@ std::string grouped(std::uint64_t n) {
     text += digits[i];
   }
   return text;
-}
-
-std::string gibibytes(std::uint64_t bytes) {
-  const double value = static_cast<double>(bytes);
-  constexpr double ki = 1024;
-  if (value < ki * ki) return fmt::format("{:.1f} KiB", value / ki);
-  if (value < ki * ki * ki) return fmt::format("{:.1f} MiB", value / ki / ki);
-  return fmt::format("{:.2f} GiB", value / ki / ki / ki);
 }
 
 std::string_view name_of(Precision precision) {
@@ -166,12 +179,16 @@ void print(const Inspection& inspection) {
   fmt::print("\nmemory of a rank\n");
   for (int i = 0; i < memory_uses; ++i) {
     const auto use = static_cast<MemoryUse>(i);
-    if (memory.of(use) > 0) fmt::print("  {:<16}{:>12}\n", name_of(use), gibibytes(memory.of(use)));
+    if (memory.of(use) > 0) fmt::print("  {:<16}{:>12}\n", name_of(use), human_bytes(memory.of(use)));
   }
-  fmt::print("  {:<16}{:>12}\n", "total", gibibytes(memory.total()));
+  fmt::print("  {:<16}{:>12}\n", "total", human_bytes(memory.total()));
   const auto largest = std::max_element(memory.temporaries.begin(), memory.temporaries.end(),
                                         [](const auto& a, const auto& b) { return a.bytes < b.bytes; });
-  fmt::print("  {:<16}{:>12}  with {}\n", "peak", gibibytes(memory.peak()), largest->what);
+  fmt::print("  {:<16}{:>12}  with {}\n", "peak", human_bytes(memory.peak()), largest->what);
+  fmt::print("\ncheckpoint   {} a save{}\n", human_bytes(inspection.checkpoint),
+             inspection.checkpoint_in_round == inspection.checkpoint
+                 ? ""
+                 : fmt::format(" at the end of a round, {} inside one", human_bytes(inspection.checkpoint_in_round)));
   fmt::print("Not counted: the program and its libraries, MPI's own buffers, and the data set.\n");
 }
 
@@ -205,10 +222,16 @@ Json to_json(const Inspection& inspection) {
   }
   memory["total"] = inspection.memory.total();
   memory["peak"] = inspection.memory.peak();
+  out["checkpoint"] = {{"bytes", inspection.checkpoint}, {"bytes_in_round", inspection.checkpoint_in_round}};
   return out;
 }
 
 int run(const Arguments& arguments) {
+  if (const std::string folder = checkpoint_of(arguments.subject); !arguments.subject.empty() && !folder.empty())
+    return inspect_checkpoint(folder, arguments.verify, arguments.json);
+  if (arguments.verify)
+    throw ConfigError(fmt::format("--verify checks a checkpoint; \"{}\" is none (no COMMIT and MANIFEST.json in it)",
+                                  arguments.subject));
   const Inspection inspection = inspect(arguments);
   if (arguments.json)
     fmt::print("{}\n", to_json(inspection).dump(2));
@@ -225,10 +248,11 @@ void add_inspect(CLI::App& program, Command& chosen) {
       program.add_subcommand("inspect", "Parameters, units and memory per rank, without allocating any of it");
   command->footer(
       "Examples: atoll inspect run.toml --ranks 64\n"
+      "          atoll inspect run/checkpoints/latest --verify\n"
       "          atoll inspect --preset 8b --ranks 512 --set data.sequence_length=8192 --set train.recompute=block");
-  auto* subject =
-      command->add_option("subject", arguments->subject,
-                          "A run configuration, a Hugging Face config.json, a model file, or a run folder with one");
+  auto* subject = command->add_option(
+      "subject", arguments->subject,
+      "A run configuration, a Hugging Face config.json, a model file, a run folder, or a checkpoint");
   command->add_option("--preset", arguments->preset, "A preset instead: tiny, 125m, 1b, 8b or 70b")->excludes(subject);
   command->add_option("--ranks", arguments->ranks, "Ranks of the run; default: the fewest that [parallel] allows")
       ->check(CLI::PositiveNumber);
@@ -237,6 +261,7 @@ void add_inspect(CLI::App& program, Command& chosen) {
                    "Override a key of the run configuration: --set train.batch=64; may be repeated")
       ->take_all()
       ->allow_extra_args(false);
+  command->add_flag("--verify", arguments->verify, "Of a checkpoint: read and check every byte");
   command->add_flag("--json", arguments->json, "Print the result as JSON");
   command->callback([arguments, &chosen] { chosen = [arguments] { return run(*arguments); }; });
 }

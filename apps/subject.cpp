@@ -44,7 +44,7 @@ Subject find_subject(const SubjectArguments& arguments) {
         without_a_run(arguments, arguments.preset.empty() ? "" : fmt::format("model.preset=\"{}\"", arguments.preset));
   } else {
     const bool folder = fs::is_directory(arguments.subject);
-    const std::string path = folder ? arguments.subject + "/model.h5" : arguments.subject;
+    const std::string path = folder ? model_of_folder(arguments.subject) : arguments.subject;
     switch (kind_of_file(path)) {
       case Kind::run:
         subject.config = load_run_config(path, arguments.overrides);

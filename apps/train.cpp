@@ -5,6 +5,7 @@
 #include "io/data_sets.hpp"
 #include "io/model_file.hpp"
 #include "io/pending_file.hpp"
+#include "io/run_checkpoints.hpp"
 #include "io/run_log.hpp"
 #include "io/step_schedule.hpp"
 #include "io/version.hpp"
@@ -114,13 +115,20 @@ int train(const RunConfig& config, const LlamaConfig& llama, const Runtime& runt
                  parameters);
   Optimizer<T> optimizer(config.optimizer, parameters, communicators.shard);
   Federation<T> federation(config.federation, config.train.steps, grid, communicators, links, *replica, parameters);
+  const TrainingState<T> state{parameters, optimizer, federation};
+  RunCheckpoints<T> checkpoints(config, llama, *data.train, grid, communicators, nodes);
+  const TrainingPosition start = checkpoints.resume(exec, state);
 
   std::optional<RunLog> made_log;
   collectively(world, [&] {
-    if (world.rank() == 0) start_folder(config);
+    if (world.rank() == 0) {
+      start_folder(config);
+      checkpoints.start_folder();
+    }
     made_log.emplace(
         RunLog::Options{config.run.dir, config.train.steps, config.log.every, world.rank(),
-                        static_cast<double>(schedule.world_batch()) / static_cast<double>(schedule.group_batch())},
+                        static_cast<double>(schedule.world_batch()) / static_cast<double>(schedule.group_batch()),
+                        start.step, start.tokens},
         RunLog::Traffic{*shard, *replica, links, communicators});
   });
   RunLog& log = *made_log;
@@ -141,13 +149,15 @@ int train(const RunConfig& config, const LlamaConfig& llama, const Runtime& runt
   if (const std::string warning = gemm_warning(element_of<T>()); !warning.empty()) spdlog::warn(warning);
   log.start(run_record(config, grid, runtime));
   if (data.language) log.language(*data.language);
-  if (evaluation) run_evaluation(0);
+  if (start.step > 0) log.resumed(checkpoints.resumed_from(), checkpoints.changes());
+  if (evaluation && start.step == 0) run_evaluation(0);
 
   std::vector<Batch> batches(static_cast<std::size_t>(schedule.micro_batches()));
-  for (std::int64_t step = 1; step <= config.train.steps; ++step) {
-    const std::int64_t cursor = (step - 1) * schedule.world_batch();
+  std::int64_t cursor = start.cursor;  // sequences consumed
+  for (std::int64_t step = start.step + 1; step <= config.train.steps; ++step) {
     for (std::size_t m = 0; m < batches.size(); ++m)
       source.fill(schedule.positions(cursor, static_cast<std::int64_t>(m)), batches[m]);
+    cursor += schedule.world_batch();
     const double lr = learning_rate(config.schedule, config.optimizer.lr, step - 1, config.train.steps);
     const StepResult result = training_step(exec, model, optimizer, communicators.group, batches, lr);
     federation.count_tokens(result.tokens);
@@ -162,6 +172,8 @@ int train(const RunConfig& config, const LlamaConfig& llama, const Runtime& runt
     }
     const bool last = step == config.train.steps;
     if (evaluation && (last || (config.eval.every > 0 && step % config.eval.every == 0))) run_evaluation(step);
+    if (checkpoints.due(step)) checkpoints.save(exec, state, step, cursor, log);
+    checkpoints.poll(log);
   }
   log.finish();
   const std::string path = model_path(config);
@@ -170,6 +182,7 @@ int train(const RunConfig& config, const LlamaConfig& llama, const Runtime& runt
               config.data.synthetic_eval_tokens},
              parameters, grid, communicators);
   spdlog::info("model saved as {}", path);
+  checkpoints.finish(log);
   return static_cast<int>(ExitCode::done);
 }
 
@@ -204,11 +217,17 @@ void add_train(CLI::App& program, Command& chosen) {
   CLI::App* command = program.add_subcommand("train", "Train a model as a run configuration says");
   command->footer(
       "Start it with one rank a GPU, or a core: mpiexec -n 4 atoll train run.toml, or srun atoll train run.toml\n"
-      "Writes metrics.jsonl, run.toml and model.h5 into run.dir.");
+      "Writes metrics.jsonl, run.toml, model.h5 and checkpoints into run.dir, and goes on from the newest of them.");
   command->add_option("config", arguments->path, "Run configuration (TOML); see docs/configuration.md")->required();
   command->add_option("--set", arguments->overrides, "Override a key: --set train.steps=100; may be repeated")
       ->take_all()
       ->allow_extra_args(false);
+  command->add_option_function<std::string>(
+      "--init-from",
+      [arguments](const std::string& path) {
+        arguments->overrides.push_back("model.init_from=" + nlohmann::json(path).dump());
+      },
+      "Start a new run from a saved model or a checkpoint: as --set model.init_from=...");
   command->add_flag("--show-config", arguments->show_config, "Print every value in force, as TOML, and stop");
   command->callback([arguments, &chosen] { chosen = [arguments] { return run(*arguments); }; });
 }

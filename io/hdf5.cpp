@@ -11,6 +11,7 @@
 #include <cstring>
 #include <filesystem>
 #include <functional>
+#include <limits>
 #include <numeric>
 #include <unistd.h>
 
@@ -174,8 +175,9 @@ Hdf5File Hdf5File::open(const std::string& path) {
   return Hdf5File(path, std::move(file));
 }
 
-Hdf5File Hdf5File::create(const std::string& path) {
+Hdf5File Hdf5File::create(const std::string& path, std::uint64_t alignment) {
   const Hdf5Handle access = file_access(path);
+  if (alignment > 1) ATOLL_HDF5(H5Pset_alignment(access.id(), alignment, alignment), path);
   const Hdf5Handle creation(ATOLL_HDF5(H5Pcreate(H5P_FILE_CREATE), path), H5Pclose);
   ATOLL_HDF5(H5Pset_obj_track_times(creation.id(), false), path);
   Hdf5Handle file(ATOLL_HDF5(H5Fcreate(path.c_str(), H5F_ACC_TRUNC, creation.id(), access.id()), path), H5Fclose);
@@ -251,6 +253,48 @@ void Hdf5File::create(const std::string& name, const Sizes& shape, const Sizes& 
 
 void Hdf5File::create_dataset(const std::string& name, const Sizes& shape, Stored type) {
   const Hdf5Handle properties(ATOLL_HDF5(H5Pcreate(H5P_DATASET_CREATE), place(name)), H5Pclose);
+  create(name, shape, shape, type, properties);
+}
+
+std::uint64_t Hdf5File::create_allocated_dataset(const std::string& name, std::uint64_t size, Stored type) {
+  const Hdf5Handle properties(ATOLL_HDF5(H5Pcreate(H5P_DATASET_CREATE), place(name)), H5Pclose);
+  ATOLL_HDF5(H5Pset_alloc_time(properties.id(), H5D_ALLOC_TIME_EARLY), place(name));
+  ATOLL_HDF5(H5Pset_fill_time(properties.id(), H5D_FILL_TIME_NEVER), place(name));
+  create(name, {size}, {size}, type, properties);
+  const haddr_t offset = H5Dget_offset(dataset(name).handle.id());
+  if (offset == HADDR_UNDEF)
+    throw DataError(fmt::format("{}: HDF5 gives it no place in the file: {}", place(name), hdf5::innermost_error()));
+  return offset;
+}
+
+void Hdf5File::create_virtual_dataset(const std::string& name, const Sizes& shape, Stored type,
+                                      const std::vector<VirtualSource>& sources) {
+  const auto where = [&] { return place(name); };
+  const Hdf5Handle properties(ATOLL_HDF5(H5Pcreate(H5P_DATASET_CREATE), where()), H5Pclose);
+  const double missing = std::numeric_limits<double>::quiet_NaN();
+  ATOLL_HDF5(H5Pset_fill_value(properties.id(), H5T_NATIVE_DOUBLE, &missing), where());
+  const Hdf5Handle space(
+      ATOLL_HDF5(H5Screate_simple(static_cast<int>(shape.size()), to_hsize(shape).data(), nullptr), where()), H5Sclose);
+  Sizes start(shape.size()), extent(shape.size());
+  std::uint64_t done = 0;
+  for (const VirtualSource& source : sources) {
+    const hsize_t size = source.size;
+    const Hdf5Handle source_space(ATOLL_HDF5(H5Screate_simple(1, &size, nullptr), where()), H5Sclose);
+    hsize_t first = source.begin;
+    for_each_box(shape, 0, done, done + source.count, start, extent, [&](std::uint64_t elements) {
+      const hsize_t count = elements;
+      ATOLL_HDF5(H5Sselect_hyperslab(space.id(), H5S_SELECT_SET, to_hsize(start).data(), nullptr,
+                                     to_hsize(extent).data(), nullptr),
+                 where());
+      ATOLL_HDF5(H5Sselect_hyperslab(source_space.id(), H5S_SELECT_SET, &first, nullptr, &count, nullptr), where());
+      ATOLL_HDF5(
+          H5Pset_virtual(properties.id(), space.id(), source.file.c_str(), source.dataset.c_str(), source_space.id()),
+          where());
+      first += count;
+    });
+    done += source.count;
+  }
+  ATOLL_REQUIRE(done == product(shape));
   create(name, shape, shape, type, properties);
 }
 

@@ -77,8 +77,9 @@ class Hdf5Handle {
 /// Reproducible: no time stamps are stored, so the same content is the same bytes.
 class Hdf5File {
  public:
-  static Hdf5File open(const std::string& path);    ///< for reading
-  static Hdf5File create(const std::string& path);  ///< for writing; replaces what is there (see PendingFile)
+  static Hdf5File open(const std::string& path);  ///< for reading
+  /// For writing; replaces what is there (see PendingFile). Large data sets begin at multiples of `alignment` bytes.
+  static Hdf5File create(const std::string& path, std::uint64_t alignment = 1);
 
   const std::string& path() const { return path_; }
 
@@ -94,6 +95,21 @@ class Hdf5File {
   void create_dataset(const std::string& name, const std::vector<std::uint64_t>& shape, Element element) {
     create_dataset(name, shape, stored_as(element));
   }
+
+  /// A contiguous 1-D data set whose place in the file is final; returns the offset of its first byte, so that others
+  /// can write there once the file is closed. Its elements are undefined until then.
+  std::uint64_t create_allocated_dataset(const std::string& name, std::uint64_t size, Stored type);
+
+  /// Elements [begin, begin + count) of the flat data set `dataset` of `size` elements in `file`, which is relative to
+  /// the folder of the virtual data set's file.
+  struct VirtualSource {
+    std::string file, dataset;
+    std::uint64_t size = 0, begin = 0, count = 0;
+  };
+  /// A data set of real numbers that lies in other files: its elements are those of all sources, one after another in
+  /// row-major order. NaN shows where a file is missing.
+  void create_virtual_dataset(const std::string& name, const std::vector<std::uint64_t>& shape, Stored type,
+                              const std::vector<VirtualSource>& sources);
 
   /// A 1-D data set of length 0 that extend() lengthens, stored in chunks of `chunk` elements.
   void create_growing_dataset(const std::string& name, Stored type, std::uint64_t chunk);
@@ -119,6 +135,7 @@ class Hdf5File {
   bool has_attribute(const std::string& name) const;
   void set_string_attribute(const std::string& name, const std::string& value);
   void set_integer_attribute(const std::string& name, std::int64_t value);
+  void set_integer_attribute_of(const std::string& dataset, const std::string& name, std::int64_t value);
   void set_real_attribute(const std::string& name, double value);
   std::string string_attribute(const std::string& name) const;
   std::int64_t integer_attribute(const std::string& name) const;
@@ -147,7 +164,8 @@ class Hdf5File {
                 std::uint64_t count) const;
   void create(const std::string& name, const std::vector<std::uint64_t>& shape,
               const std::vector<std::uint64_t>& limits, Stored type, const Hdf5Handle& properties);
-  void set_attribute(const std::string& name, std::int64_t file_type, std::int64_t memory_type, const void* value);
+  void set_attribute(std::int64_t object, const std::string& name, std::int64_t file_type, std::int64_t memory_type,
+                     const void* value);
   Hdf5Handle open_attribute(const std::string& name) const;
 
   std::string path_;

@@ -24,13 +24,12 @@ Hdf5Handle type_of(const Hdf5Handle& attribute, H5T_class_t wanted, const char* 
 
 bool Hdf5File::has_attribute(const std::string& name) const { return H5Aexists(file_.id(), name.c_str()) > 0; }
 
-void Hdf5File::set_attribute(const std::string& name, std::int64_t file_type, std::int64_t memory_type,
-                             const void* value) {
+void Hdf5File::set_attribute(std::int64_t object, const std::string& name, std::int64_t file_type,
+                             std::int64_t memory_type, const void* value) {
   const auto place = [&] { return place_of(path_, name); };
   const Hdf5Handle space(ATOLL_HDF5(H5Screate(H5S_SCALAR), place()), H5Sclose);
   const Hdf5Handle attribute(
-      ATOLL_HDF5(H5Acreate2(file_.id(), name.c_str(), file_type, space.id(), H5P_DEFAULT, H5P_DEFAULT), place()),
-      H5Aclose);
+      ATOLL_HDF5(H5Acreate2(object, name.c_str(), file_type, space.id(), H5P_DEFAULT, H5P_DEFAULT), place()), H5Aclose);
   ATOLL_HDF5(H5Awrite(attribute.id(), memory_type, value), place());
 }
 
@@ -38,15 +37,20 @@ void Hdf5File::set_string_attribute(const std::string& name, const std::string& 
   const Hdf5Handle type(ATOLL_HDF5(H5Tcopy(H5T_C_S1), place_of(path_, name)), H5Tclose);
   ATOLL_HDF5(H5Tset_size(type.id(), value.size() + 1), place_of(path_, name));
   ATOLL_HDF5(H5Tset_cset(type.id(), H5T_CSET_UTF8), place_of(path_, name));
-  set_attribute(name, type.id(), type.id(), value.c_str());
+  set_attribute(file_.id(), name, type.id(), type.id(), value.c_str());
 }
 
 void Hdf5File::set_integer_attribute(const std::string& name, std::int64_t value) {
-  set_attribute(name, hdf5::file_type(Stored::i64), hdf5::memory_type(Stored::i64), &value);
+  set_attribute(file_.id(), name, hdf5::file_type(Stored::i64), hdf5::memory_type(Stored::i64), &value);
+}
+
+void Hdf5File::set_integer_attribute_of(const std::string& dataset_name, const std::string& name, std::int64_t value) {
+  set_attribute(dataset(dataset_name).handle.id(), name, hdf5::file_type(Stored::i64), hdf5::memory_type(Stored::i64),
+                &value);
 }
 
 void Hdf5File::set_real_attribute(const std::string& name, double value) {
-  set_attribute(name, hdf5::file_type(Stored::f64), hdf5::memory_type(Stored::f64), &value);
+  set_attribute(file_.id(), name, hdf5::file_type(Stored::f64), hdf5::memory_type(Stored::f64), &value);
 }
 
 Hdf5Handle Hdf5File::open_attribute(const std::string& name) const {

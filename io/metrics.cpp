@@ -2,6 +2,7 @@
 #include "io/metrics.hpp"
 
 #include "core/errors.hpp"
+#include "io/pending_file.hpp"
 
 #include <fmt/format.h>
 
@@ -9,6 +10,7 @@
 #include <cmath>
 #include <cstring>
 #include <filesystem>
+#include <fstream>
 #include <system_error>
 
 namespace atl {
@@ -48,6 +50,20 @@ MetricsFile::MetricsFile(const std::string& path, Mode mode) : path_(path) {
   if (!file_)
     throw ConfigError(fmt::format("{} cannot be written: {}; set run.dir to a folder that can be written", path,
                                   std::strerror(errno)));
+}
+
+void MetricsFile::drop_after(const std::string& path, std::int64_t step) {
+  std::ifstream before(path, std::ios::binary);
+  if (!before) return;
+  PendingFile after(path);
+  std::ofstream kept(after.temporary(), std::ios::binary);
+  for (std::string line; std::getline(before, line);) {
+    const auto record = nlohmann::json::parse(line, nullptr, false);
+    if (record.is_object() && record.value("step", std::int64_t{0}) <= step) kept << line << '\n';
+  }
+  kept.close();
+  if (!kept) throw DataError(fmt::format("{}: cannot be written: {}", after.temporary(), std::strerror(errno)));
+  after.publish();
 }
 
 void MetricsFile::write(const std::string& kind, const ordered_json& fields) {

@@ -68,6 +68,10 @@ class MetricsFile {
   /// Makes missing folders of the path. ConfigError with path and the system's reason where it cannot be written.
   explicit MetricsFile(const std::string& path, Mode mode = Mode::create);
 
+  /// Removes the records of later steps from a file, and what is no record: a run that goes on from a checkpoint
+  /// repeats those steps. DataError where that fails; nothing where there is no file.
+  static void drop_after(const std::string& path, std::int64_t step);
+
   void write(const RunRecord& record);
   void write(const StepRecord& record);
   void write(const EvalRecord& record);

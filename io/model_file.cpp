@@ -3,12 +3,14 @@
 
 #include "io/hdf5.hpp"
 #include "io/pending_file.hpp"
+#include "io/training_state.hpp"
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
 #include <algorithm>
 #include <exception>
+#include <filesystem>
 #include <optional>
 
 namespace atl {
@@ -30,11 +32,58 @@ void write_tensor(Hdf5File& file, const TensorSpec& tensor, const View1<E>& valu
 
 }  // namespace
 
+void write_model_info(Hdf5File& file, const ModelInfo& info) {
+  file.set_string_attribute("format", std::string(format_name));
+  file.set_integer_attribute("version", format_version);
+  file.set_string_attribute("config", to_hugging_face_json(info.config));
+  file.set_integer_attribute("step", info.step);
+  file.set_integer_attribute("tokens", info.tokens);
+  if (info.sequence_length == 0) return;
+  file.set_string_attribute("eval", info.eval);
+  file.set_integer_attribute("sequence_length", info.sequence_length);
+  file.set_integer_attribute("seed", info.seed);
+  file.set_integer_attribute("synthetic_eval_tokens", info.synthetic_eval_tokens);
+}
+
+namespace {
+
+ModelInfo info_of_checkpoint(const std::string& folder) {
+  const CheckpointManifest manifest = read_manifest(folder);
+  const auto& data = manifest.configuration.at("data");
+  return {parse_hugging_face_config(manifest.model, folder),
+          manifest.position.step,
+          manifest.position.tokens,
+          data.value("eval", std::string()),
+          data.value("sequence_length", std::int64_t{0}),
+          manifest.configuration.at("run").value("seed", std::int64_t{0}),
+          data.value("synthetic_eval_tokens", std::int64_t{0})};
+}
+
+/// The model.h5 of a checkpoint shows NaN where a file is missing: it is read through the manifest only.
+void refuse_lone_view(const Hdf5File& file) {
+  if (file.has_attribute(view_attribute))
+    throw DataError(
+        fmt::format("{}: only a view of a checkpoint's data files, whose COMMIT and MANIFEST.json are missing "
+                    "beside it; give a complete checkpoint",
+                    file.path()));
+}
+
+}  // namespace
+
+std::string model_of_folder(const std::string& folder) {
+  const std::string path = folder + "/model.h5";
+  if (std::filesystem::exists(path)) return path;
+  const auto checkpoints = CheckpointStore(folder + "/checkpoints").entries();
+  return checkpoints.empty() ? path : checkpoints.front().path + "/model.h5";
+}
+
 ModelInfo read_model_info(const std::string& path) {
+  if (const std::string folder = checkpoint_of(path); !folder.empty()) return info_of_checkpoint(folder);
   const Hdf5File file = Hdf5File::open(path);
   if (!file.has_attribute("format") || file.string_attribute("format") != format_name)
     throw DataError(fmt::format(
         "{}: not a model file (no attribute format = \"{}\"); atoll train writes one as model.h5", path, format_name));
+  refuse_lone_view(file);
   if (const auto version = file.integer_attribute("version"); version != format_version)
     throw DataError(
         fmt::format("{}: model file of version {}, this program reads version {}; use the atoll that wrote it", path,
@@ -69,17 +118,7 @@ void save_model(const Exec& exec, const std::string& path, const ModelInfo& info
     attempt([&] {
       pending.emplace(path);
       file.emplace(Hdf5File::create(pending->temporary()));
-      file->set_string_attribute("format", std::string(format_name));
-      file->set_integer_attribute("version", format_version);
-      file->set_string_attribute("config", to_hugging_face_json(info.config));
-      file->set_integer_attribute("step", info.step);
-      file->set_integer_attribute("tokens", info.tokens);
-      if (info.sequence_length > 0) {
-        file->set_string_attribute("eval", info.eval);
-        file->set_integer_attribute("sequence_length", info.sequence_length);
-        file->set_integer_attribute("seed", info.seed);
-        file->set_integer_attribute("synthetic_eval_tokens", info.synthetic_eval_tokens);
-      }
+      write_model_info(*file, info);
     });
     for (std::size_t u = 0; u < parameters.number_of_units(); ++u) {
       const auto full = parameters.gather_master(exec, u);
@@ -104,7 +143,13 @@ void save_model(const Exec& exec, const std::string& path, const ModelInfo& info
 template <class T>
 void load_model(const std::string& path, ShardedParameters<T>& parameters) {
   using R = Accumulator<T>;
+  if (const std::string folder = checkpoint_of(path); !folder.empty()) {
+    CheckpointReader reader(folder);
+    restore_model(reader, parameters);
+    return;
+  }
   const Hdf5File file = Hdf5File::open(path);
+  refuse_lone_view(file);
   for (std::size_t u = 0; u < parameters.number_of_units(); ++u) {
     auto& unit = parameters.unit(u);
     const auto& tensors = unit.layout.unit().tensors;

@@ -21,6 +21,8 @@ std::string folder_of(const std::string& path) {
   return folder.empty() ? "." : folder.string();
 }
 
+}  // namespace
+
 void flush_to_disk(const std::string& path) {
   const int descriptor = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
   if (descriptor < 0) throw DataError(fmt::format("{}: cannot open it to flush it: {}", path, std::strerror(errno)));
@@ -31,8 +33,6 @@ void flush_to_disk(const std::string& path) {
     throw DataError(fmt::format("{}: cannot flush it to the disk: {}", path, std::strerror(failed)));
   }
 }
-
-}  // namespace
 
 PendingFile::PendingFile(const std::string& path) : path_(path) {
   char host[256] = "host";

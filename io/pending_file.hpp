@@ -5,6 +5,10 @@
 
 namespace atl {
 
+/// Flushes a file or folder to the disk (fsync). DataError when it cannot; file systems that cannot flush folders are
+/// left in peace.
+void flush_to_disk(const std::string& path);
+
 /// Write to temporary(), then publish(): the file is flushed to the disk and renamed, so a reader sees the old file, or
 /// the whole new one, never a part. Without publish() the destructor removes the temporary file (an error was thrown).
 class PendingFile {

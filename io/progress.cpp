@@ -25,6 +25,14 @@ std::string human_count(double value, std::string_view unit) {
   return fmt::format("{:.{}f} {}{}{}", scaled, decimals, prefixes[prefix], prefix > 0 && !bytes ? " " : "", unit);
 }
 
+std::string human_bytes(std::uint64_t bytes) {
+  const double value = static_cast<double>(bytes);
+  constexpr double ki = 1024;
+  if (value < ki * ki) return fmt::format("{:.1f} KiB", value / ki);
+  if (value < ki * ki * ki) return fmt::format("{:.1f} MiB", value / ki / ki);
+  return fmt::format("{:.2f} GiB", value / ki / ki / ki);
+}
+
 std::string human_duration(double seconds) {
   const auto s = static_cast<std::int64_t>(seconds + 0.5);
   if (s < 60) return fmt::format("{} s", s);

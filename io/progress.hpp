@@ -54,4 +54,7 @@ std::string human_count(double value, std::string_view unit);
 /// "42 s", "3:07 min", "1:02:03 h".
 std::string human_duration(double seconds);
 
+/// "1.5 KiB", "2.00 GiB".
+std::string human_bytes(std::uint64_t bytes);
+
 }  // namespace atl

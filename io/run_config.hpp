@@ -2,6 +2,7 @@
 /// SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include "io/checkpoint_layout.hpp"
 #include "io/config_table.hpp"
 #include "model/llama_config.hpp"
 #include "model/options.hpp"
@@ -50,6 +51,19 @@ struct EvalOptions {
   std::int64_t batches = 0;  ///< batches of an evaluation; 0: the whole evaluation set
 };
 
+struct CheckpointOptions {
+  /// When a scheduled save may happen: at the end of a round, where all groups have one model, or after any step.
+  enum class Align { round, step };
+  std::int64_t every = 0;  ///< optimizer steps between saves; 0: only when the run is stopped early
+  Align align = Align::round;
+  std::int64_t keep = 2;        ///< newest ones that stay; 0: all
+  std::int64_t keep_every = 0;  ///< those whose step is a multiple of it stay for ever; 0: none
+  bool async = true;            ///< written beside training, from a copy
+  int writers = 0;              ///< data files; 0: one a node
+  SavedMoments moments = SavedMoments::all;
+  std::string resume = "auto";  ///< "auto", "never", or the path of a checkpoint
+};
+
 struct LogOptions {
   std::int64_t every = 10;     ///< optimizer steps between progress lines
   std::string level = "info";  ///< a level of spdlog
@@ -65,6 +79,7 @@ struct RunConfig {
   ParallelOptions parallel;
   FederationOptions federation;
   EvalOptions eval;
+  CheckpointOptions checkpoint;
   LogOptions log;
 };
 

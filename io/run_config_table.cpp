@@ -192,19 +192,38 @@ void add_model(ConfigTable& table, ModelOptions& model) {
       .absent = "";
 }
 
+void add_checkpoint(ConfigTable& table, CheckpointOptions& checkpoint) {
+  table.add("checkpoint.every", &checkpoint.every, at_least(0),
+            "Optimizer steps between checkpoints, and one at the end; 0: none, but for that of a run that is stopped "
+            "early.");
+  using Align = CheckpointOptions::Align;
+  table.add_choice<Align>("checkpoint.align", &checkpoint.align, {{"round", Align::round}, {"step", Align::step}},
+                          "round: a checkpoint waits for the end of the round, where all groups have one model; step: "
+                          "inside a round it holds every group's own.");
+  table.add("checkpoint.keep", &checkpoint.keep, at_least(0), "Newest checkpoints that stay; 0: all.");
+  table.add("checkpoint.keep_every", &checkpoint.keep_every, at_least(0),
+            "Checkpoints whose step is a multiple of this stay for ever; 0: none.");
+  table.add("checkpoint.async", &checkpoint.async,
+            "Whether files are written beside training, from a copy in host memory; otherwise training waits.");
+  table.add("checkpoint.writers", &checkpoint.writers, at_least(0),
+            "Data files of a checkpoint, each written by neighbouring ranks; 0: one a node.");
+  table.add_choice<SavedMoments>(
+      "checkpoint.moments", &checkpoint.moments,
+      {{"all", SavedMoments::all}, {"average", SavedMoments::average}, {"none", SavedMoments::none}},
+      "AdamW moments that are saved where groups have their own: all of them, their weighted mean, or none; only all "
+      "resumes exactly.");
+  ConfigKey& resume = table.add("checkpoint.resume", &checkpoint.resume,
+                                "auto: go on from the newest good checkpoint of run.dir, if it has any; never: start "
+                                "anew; or the path of the checkpoint to go on from.");
+  resume.limits = "\"auto\" | \"never\" | a path";
+}
+
 void add_later_keys(ConfigTable& table) {
   table.add_later("data.packing");
   table.add_later("train.tf32", json::array({false}));
   table.add_later("train.reduce_precision", json::array({"fp32"}));
   table.add_later("train.time_limit");
   table.add_later("parallel.backend", json::array({"auto", "mpi"}));
-  table.add_later("checkpoint.every", json::array({0}));
-  table.add_later("checkpoint.align");
-  table.add_later("checkpoint.keep");
-  table.add_later("checkpoint.async", json::array({false}));
-  table.add_later("checkpoint.writers");
-  table.add_later("checkpoint.moments");
-  table.add_later("checkpoint.resume", json::array({"never"}));
 }
 
 }  // namespace
@@ -321,6 +340,8 @@ ConfigTable run_config_table(RunConfig& config) {
             "Optimizer steps between evaluations; 0: only after the last step.");
   table.add("eval.batches", &config.eval.batches, at_least(0),
             "Batches of an evaluation; 0: the whole evaluation set.");
+
+  add_checkpoint(table, config.checkpoint);
 
   table.add("log.every", &config.log.every, at_least(1), "Optimizer steps between lines of progress.");
   std::vector<std::pair<std::string, std::string>> levels;

@@ -35,9 +35,13 @@ RunLog::Mark RunLog::Mark::of(const Traffic& traffic, double seconds) {
           f.bytes_sent};
 }
 
-RunLog::RunLog(const Options& options, const Traffic& traffic) : options_(options), traffic_(traffic) {
+RunLog::RunLog(const Options& options, const Traffic& traffic)
+    : options_(options), traffic_(traffic), tokens_(options.tokens) {
   if (options_.rank != 0) return;
-  metrics_ = std::make_unique<MetricsFile>(options_.folder + "/metrics.jsonl");
+  const std::string path = options_.folder + "/metrics.jsonl";
+  if (options_.first > 0) MetricsFile::drop_after(path, options_.first);
+  metrics_ =
+      std::make_unique<MetricsFile>(path, options_.first > 0 ? MetricsFile::Mode::append : MetricsFile::Mode::create);
 }
 
 void RunLog::start(const RunRecord& record) {
@@ -75,10 +79,10 @@ void RunLog::step(std::int64_t step, std::int64_t round, const StepResult& resul
   if (!metrics_) return;
   if (progress_)
     progress_->update(step, progress_text(record));
-  else if (step % options_.every == 0 || step == options_.steps || step == 1)
-    spdlog::info(
-        "step {}/{}  {}  time left {}", step, options_.steps, progress_text(record),
-        human_duration(training_seconds_ / static_cast<double>(step) * static_cast<double>(options_.steps - step)));
+  else if (step % options_.every == 0 || step == options_.steps || step == options_.first + 1)
+    spdlog::info("step {}/{}  {}  time left {}", step, options_.steps, progress_text(record),
+                 human_duration(training_seconds_ / static_cast<double>(step - options_.first) *
+                                static_cast<double>(options_.steps - step)));
 }
 
 std::string RunLog::progress_text(const StepRecord& record) const {
@@ -130,6 +134,29 @@ void RunLog::eval(std::int64_t step, const Evaluation& evaluation) {
                  evaluation.perplexity(), evaluation.loss, evaluation.tokens);
   }
   skip_time();
+}
+
+void RunLog::checkpoint(const SaveReport& report) {
+  if (!metrics_) return;
+  nlohmann::ordered_json fields{{"step", report.step},
+                                {"bytes", report.bytes},
+                                {"seconds", report.seconds},
+                                {"stall_seconds", report.stall_seconds}};
+  if (progress_) progress_->clear();
+  if (!report.error.empty()) {
+    fields["error"] = report.error;
+    spdlog::error("the checkpoint of step {} failed: {}; training goes on, earlier checkpoints are untouched",
+                  report.step, report.error);
+  } else {
+    spdlog::info("checkpoint {}  {} in {:.2f} s, of which training waited {:.2f} s", report.path,
+                 human_bytes(report.bytes), report.seconds, report.stall_seconds);
+  }
+  if (!report.warning.empty()) spdlog::warn("{}", report.warning);
+  metrics_->write("checkpoint", fields);
+}
+
+void RunLog::resumed(const std::string& path, const std::string& changes) {
+  if (metrics_) metrics_->write("resume", {{"step", options_.first}, {"path", path}, {"changes", changes}});
 }
 
 void RunLog::finish() {

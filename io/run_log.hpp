@@ -2,6 +2,7 @@
 #pragma once
 
 #include "core/timer.hpp"
+#include "io/checkpoint_writer.hpp"
 #include "io/data_sets.hpp"
 #include "io/metrics.hpp"
 #include "io/progress.hpp"
@@ -33,6 +34,8 @@ class RunLog {
     std::int64_t every = 10;  ///< steps between log lines where stderr is not a terminal
     int rank = 0;
     double world_per_group = 1;  ///< sequences of all groups for one of this group
+    std::int64_t first = 0;      ///< optimizer steps done before: metrics.jsonl goes on after that step
+    std::int64_t tokens = 0;     ///< target tokens before
   };
   /// The communication whose bytes and waits are reported.
   struct Traffic {
@@ -54,6 +57,10 @@ class RunLog {
   /// After an aggregation: all time and everything sent since the last step belong to it.
   void round(const RoundReport& report, std::int64_t step);
   void eval(std::int64_t step, const Evaluation& evaluation);
+  /// What became of a checkpoint.
+  void checkpoint(const SaveReport& report);
+  /// That the run goes on from a checkpoint, as a record of kind "resume".
+  void resumed(const std::string& path, const std::string& changes);
   void finish();
   /// Time since the last step that is not the next step's: evaluation, saving.
   void skip_time() { mark_ = Mark::of(traffic_, clock_.seconds()); }

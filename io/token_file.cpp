@@ -144,6 +144,8 @@ TokenFile::TokenFile(const std::string& path) : file_(Hdf5File::open(path)) {
           fmt::format("documents cover tokens [{}, {}), not [0, {})", first[0], last[0], tokens_));
 }
 
+std::string TokenFile::fingerprint() const { return file_.string_attribute("tokens_checksum"); }
+
 void TokenFile::read(std::int64_t begin, std::span<std::int32_t> out) const {
   const auto widen = [&](auto& buffer) {
     buffer.resize(out.size());

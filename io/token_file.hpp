@@ -69,6 +69,7 @@ class TokenFile : public TokenSource {
   std::string name() const override { return file_.path(); }
   std::int64_t tokens() const override { return tokens_; }
   std::int64_t vocab_size() const override { return vocab_size_; }
+  std::string fingerprint() const override;
   std::int64_t documents() const { return documents_; }
   std::int64_t source_bytes() const { return source_bytes_; }
   const std::string& tokenizer() const { return tokenizer_; }

@@ -38,6 +38,8 @@ class TokenSource {
   virtual std::string name() const = 0;  ///< for messages: a path, or "synthetic"
   virtual std::int64_t tokens() const = 0;
   virtual std::int64_t vocab_size() const = 0;  ///< every id is below it
+  /// Equal for equal tokens only: a checksum as text; empty where the configuration says what they are.
+  virtual std::string fingerprint() const { return ""; }
 
   /// Tokens [begin, begin + out.size()).
   virtual void read(std::int64_t begin, std::span<std::int32_t> out) const = 0;

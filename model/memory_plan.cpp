@@ -18,7 +18,7 @@ using Bytes = std::uint64_t;
 
 constexpr std::array<std::string_view, memory_uses> use_names = {
     "master weights", "gradients",  "moments",         "gathered units", "full gradients", "activations",
-    "logits",         "workspaces", "receive buffers", "federation",     "host staging"};
+    "logits",         "workspaces", "receive buffers", "federation",     "host staging",   "checkpoint copy"};
 
 class Planner {
  public:
@@ -43,6 +43,7 @@ class Planner {
     communication();
     federation();
     saving();
+    add(MemoryUse::checkpoint, "checkpoint_copy", options_.checkpoint_copy);
     return std::move(plan_);
   }
 

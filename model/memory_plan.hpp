@@ -14,7 +14,7 @@
 
 namespace atl {
 
-/// What memory is for. All but `staging` is memory of the execution space.
+/// What memory is for. All but the last two are memory of the execution space.
 enum class MemoryUse {
   master,          ///< this rank's shards of the parameters
   gradients,       ///< and of their gradients
@@ -26,9 +26,10 @@ enum class MemoryUse {
   workspaces,      ///< of backward, of the loss and of the embedding
   receive,         ///< contributions of other ranks, before they are summed
   federation,      ///< slices of the average
-  staging          ///< host memory, where MPI does not reach the device's
+  staging,         ///< host memory, where MPI does not reach the device's
+  checkpoint       ///< host memory: the copy that an asynchronous save is written from
 };
-inline constexpr int memory_uses = 11;
+inline constexpr int memory_uses = 12;
 std::string_view name_of(MemoryUse use);
 
 /// Arrays of one label, as Kokkos Tools reports them.
@@ -55,7 +56,8 @@ struct MemoryOptions {
   int prefetch = 1;  ///< as of ShardedParameters
   Precision precision = Precision::fp32;
   OptimizerOptions::Kind optimizer = OptimizerOptions::Kind::adamw;
-  bool evaluates = true;  ///< evaluations inside the run
+  bool evaluates = true;              ///< evaluations inside the run
+  std::uint64_t checkpoint_copy = 0;  ///< bytes of a rank's part of an asynchronous checkpoint
 };
 
 /// Memory of the rank that needs most (ranks differ by the last, shorter slices only), once a training step, an

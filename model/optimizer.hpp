@@ -28,6 +28,13 @@ class Optimizer {
 
   std::int64_t steps() const { return steps_; }  ///< since the moments were zero
 
+  bool was_reset() const { return reset_; }  ///< by reset(), or before restore()
+  /// Goes on as after `steps` steps; the moments are the caller's to fill.
+  void restore(std::int64_t steps, bool was_reset) {
+    steps_ = steps;
+    reset_ = was_reset;
+  }
+
   /// Starts anew: zero moments, and the correction of their bias from the first step on.
   void reset(const Exec& exec);
 

@@ -100,7 +100,6 @@ View1<Accumulator<T>> Federation<T>::own_slice(const View1<R>& values) const {
   return part(values, mine.begin, mine.size());
 }
 
-/// The mean of the groups' `values` (a shard of unit `index`), of this rank's slice, to the front of slice_.
 template <class T>
 void Federation<T>::average(const Exec& exec, std::size_t index, const View1<R>& values, double weight) {
   const auto replicas = static_cast<std::size_t>(replica_.size());
@@ -138,6 +137,7 @@ RoundReport Federation<T>::aggregate(const Exec& exec, ShardedParameters<T>& par
   report.tokens = gather_tokens(exec, parameters);
   report.round = ++round_;
   tokens_ = 0;
+  tokens_last_round_ = report.tokens;
   report.drift.assign(report.tokens.size(), 0.0);
   if (several_groups() || outer_options_.has_anchor()) {
     const double weight = weights(report.tokens)[static_cast<std::size_t>(grid_.group())];

@@ -14,6 +14,7 @@
 #include "parallel/sharded_parameters.hpp"
 
 #include <cstdint>
+#include <utility>
 #include <vector>
 
 namespace atl {
@@ -69,11 +70,22 @@ class Federation {
 
   /// One a unit, in their order.
   std::vector<OuterState<T>>& outer_state() { return outer_; }
+  /// Target tokens of each group in the last complete round; empty before the first.
+  const std::vector<double>& tokens_last_round() const { return tokens_last_round_; }
   /// Goes on after `round` completed rounds, in one in which this group has had `tokens_in_round` target tokens. The
   /// outer state's views, and the parameters, are the caller's to fill.
-  void restore(std::int64_t round, double tokens_in_round) {
+  void restore(std::int64_t round, double tokens_in_round, std::vector<double> tokens_last_round) {
     round_ = round;
     tokens_ = tokens_in_round;
+    tokens_last_round_ = std::move(tokens_last_round);
+  }
+
+  /// The sum over groups of weight * values of this rank's slice (OuterState::owned) of unit `index`; `values` is a
+  /// shard of that unit, such as its master parameters or a moment. Valid until the next call of this object.
+  /// Collective over the world.
+  View1<const R> mean_of_own_slice(const Exec& exec, std::size_t index, const View1<R>& values, double weight) {
+    average(exec, index, values, weight);
+    return part(slice_, 0, outer_[index].owned.size());
   }
 
   /// Replaces every group's master parameters by the outer step from their weighted mean, and starts the next round.
@@ -90,6 +102,7 @@ class Federation {
   friend class TemporaryAverage<T>;
   std::vector<double> gather_tokens(const Exec& exec, const ShardedParameters<T>& parameters) const;
   std::vector<double> weights(const std::vector<double>& tokens) const;
+  /// The mean of the groups' `values` (a shard of unit `index`), of this rank's slice, to the front of slice_.
   void average(const Exec& exec, std::size_t index, const View1<R>& values, double weight);
   void publish(const Exec& exec, const View1<R>& values);
   View1<R> own_slice(const View1<R>& values) const;
@@ -102,6 +115,7 @@ class Federation {
   FederationLinks& links_;
   Collectives& replica_;
   double tokens_ = 0;
+  std::vector<double> tokens_last_round_;
   std::vector<OuterState<T>> outer_;
   std::vector<std::vector<FederationLinks::Piece>> pieces_;  ///< of this rank's slice of each unit
   View1<R> slice_;                                           ///< workspace: the largest slice
