@@ -53,6 +53,10 @@ std::string save(TinyRun<T>& run, const LlamaConfig& config, const std::string& 
       save_state(run.exec, writer, state_of(run), head, {config, step}, run.grid, run.communicators, contents));
   const auto report = writer.finish();
   EXPECT_TRUE(report && report->error.empty()) << (report ? report->error : "no report");
+  // What `atoll inspect` says of the copy beforehand.
+  std::uint64_t planned = largest_copy(contents, llama_units(config), run.grid) * sizeof(Accumulator<T>);
+  EXPECT_EQ(world.max(static_cast<double>(writer.copy_bytes())),
+            options.async ? world.max(static_cast<double>(planned)) : 0.0);
   return report ? report->path : "";
 }
 

@@ -368,15 +368,13 @@ TEST_F(RunConfigTest, FilesThatAreNoConfiguration) {
 TEST_F(RunConfigTest, WhatThisVersionDoesNotDo) {
   EXPECT_EQ(refusal("[train]\ntime_limit = 3600\n"),
             "run.toml:2: train.time_limit = 3600 is not supported by this version yet; leave the key out");
-  EXPECT_EQ(refusal("[checkpoint]\nevery = 100\n"),
-            "run.toml:2: checkpoint.every = 100 is not supported by this version yet; leave the key out, or give 0");
+  EXPECT_EQ(refusal("[train]\ntf32 = true\n"),
+            "run.toml:2: train.tf32 = true is not supported by this version yet; leave the key out, or give false");
   EXPECT_EQ(refusal("[parallel]\nbackend = \"nccl\"\n"),
             "run.toml:2: parallel.backend = \"nccl\" is not supported by this version yet; leave the key out, or give "
             "\"auto\" or \"mpi\"");
   // Their values of today are accepted.
-  EXPECT_EQ(
-      refusal("[parallel]\nbackend = \"mpi\"\n[checkpoint]\nevery = 0\nresume = \"never\"\n[train]\ntf32 = false\n"),
-      "accepted");
+  EXPECT_EQ(refusal("[parallel]\nbackend = \"mpi\"\n[train]\ntf32 = false\n"), "accepted");
 }
 
 TEST_F(RunConfigTest, EveryKeyOfTheDesignIsKnown) {
@@ -446,6 +444,7 @@ TEST_F(RunConfigTest, EveryKeyOfTheDesignIsKnown) {
                                 "checkpoint.every",
                                 "checkpoint.align",
                                 "checkpoint.keep",
+                                "checkpoint.keep_every",
                                 "checkpoint.async",
                                 "checkpoint.writers",
                                 "checkpoint.moments",
