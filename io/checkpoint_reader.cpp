@@ -82,14 +82,18 @@ int CheckpointReader::descriptor(std::size_t file) {
   return found.value;
 }
 
+void CheckpointReader::read_checked(std::size_t file, const Segment& segment, void* to) {
+  read_exactly(descriptor(file), path(file), segment.offset, to, segment.size);
+  if (hash_of_bytes(to, segment.size) != segment.hash)
+    throw DataError(fmt::format("{}: corrupt: the {} bytes from offset {} do not have the hash of MANIFEST.json",
+                                path(file), segment.size, segment.offset));
+}
+
 const char* CheckpointReader::segment(std::size_t file, const Segment& segment) {
   if (file_ == file && offset_ == segment.offset && bytes_.size() == segment.size) return bytes_.data();
   file_ = static_cast<std::size_t>(-1);
   bytes_.resize(segment.size);
-  read_exactly(descriptor(file), path(file), segment.offset, bytes_.data(), segment.size);
-  if (hash_of_bytes(bytes_.data(), segment.size) != segment.hash)
-    throw DataError(fmt::format("{}: corrupt: the {} bytes from offset {} do not have the hash of MANIFEST.json",
-                                path(file), segment.size, segment.offset));
+  read_checked(file, segment, bytes_.data());
   file_ = file, offset_ = segment.offset;
   return bytes_.data();
 }
@@ -110,9 +114,15 @@ void CheckpointReader::read(const CheckpointArray& array, std::size_t unit, Rang
     char* out = reinterpret_cast<char*>(to + (common.begin - range.begin));
     for (std::uint64_t i = begin / segment_bytes; i * segment_bytes < end; ++i) {
       const std::uint64_t first = i * segment_bytes, last = std::min(size, first + segment_bytes);
-      const char* const bytes = segment(part->file, {part->offset + first, last - first, part->hashes[i]});
+      const Segment stored{part->offset + first, last - first, part->hashes[i]};
       const std::uint64_t from = std::max(begin, first), until = std::min(end, last);
-      std::memcpy(out, bytes + (from - first), until - from);
+      // The disk goes on while this segment is hashed.
+      ::posix_fadvise(descriptor(part->file), static_cast<::off_t>(part->offset + last),
+                      static_cast<::off_t>(std::min(size - last, segment_bytes)), POSIX_FADV_WILLNEED);
+      if (from == first && until == last)
+        read_checked(part->file, stored, out);
+      else
+        std::memcpy(out, segment(part->file, stored) + (from - first), until - from);
       out += until - from;
     }
   }

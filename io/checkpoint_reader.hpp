@@ -45,6 +45,7 @@ class CheckpointReader {
   };
   int descriptor(std::size_t file);
   std::string path(std::size_t file) const { return folder_ + "/" + manifest_.files[file].name; }
+  void read_checked(std::size_t file, const Segment& segment, void* to);
   const char* segment(std::size_t file, const Segment& segment);  ///< read and checked; valid until the next call
 
   std::string folder_;

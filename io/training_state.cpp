@@ -36,9 +36,13 @@ template <class R>
 void read_to(CheckpointReader& reader, const CheckpointArray& array, std::size_t unit, Range range,
              const View1<R>& to) {
   if (range.empty()) return;
-  std::vector<R> values(range.size());
-  reader.read(array, unit, range, values.data());
-  copy_to_device(values, to);
+  if constexpr (std::is_same_v<Memory, Kokkos::HostSpace>) {
+    reader.read(array, unit, range, to.data());
+  } else {
+    std::vector<R> values(range.size());
+    reader.read(array, unit, range, values.data());
+    copy_to_device(values, to);
+  }
 }
 
 /// The mean over the groups that saved, in group order.
