@@ -37,7 +37,9 @@ TYPED_TEST(Adamw, FollowsPyTorchForFiftySteps) {
   using T = TypeParam;
   // fp32: parameters of size 1 round by 6e-8 in each of 50 steps; rounded gradients add as much again.
   const double tolerance = std::is_same_v<T, double> ? 1e-12 : 2e-6;
-  for (const auto& run : fixture().at("runs"))
+  const nlohmann::json runs = fixture().at("runs");
+  ASSERT_FALSE(runs.empty());
+  for (const auto& run : runs)
     for (const std::string group : {"decay", "no_decay"}) {
       SCOPED_TRACE(run.at("name").get<std::string>() + ", group " + group);
       AdamwStep options{};
