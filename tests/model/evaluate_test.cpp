@@ -53,6 +53,23 @@ TEST(Evaluate, NoGridChangesTheNumber) {
   expect_the_same_everywhere<float>(1e-6);
 }
 
+// Not even where gathered units are kept for backward: they would be those of the model that was evaluated, as of the
+// groups' mean, in the next step of another one.
+TEST(Evaluate, KeepsNoGatheredUnit) {
+  ParallelOptions keep = grid_of(Strategy::fsdp);
+  keep.reshard_after_forward = false;
+  for (const Head head : {Head::tied, Head::own}) {
+    TinyOptions other;
+    other.seed = 2;
+    TinyRun<float> run(MPI_COMM_WORLD, tiny_config(head), keep), fresh(MPI_COMM_WORLD, tiny_config(head), keep, other);
+    evaluation(run);
+    initialise(run.exec, tiny_config(head), other.seed, run.parameters);
+    EXPECT_EQ(evaluation(run).loss, evaluation(fresh).loss);
+    EXPECT_EQ(run.step(1, 5).loss, fresh.step(1, 5).loss);
+    EXPECT_TRUE(same_bits(run.masters(), fresh.masters()));
+  }
+}
+
 TEST(Evaluate, OfNothingIsZero) {
   TinyRun<float> run(MPI_COMM_WORLD, tiny_config(Head::tied), grid_of(Strategy::fsdp));
   const Evaluation result = evaluate<float>(run.exec, run.model, run.communicators.world, 2, [&](std::int64_t) {

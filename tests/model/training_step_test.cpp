@@ -86,6 +86,21 @@ TEST(TrainingStep, EveryTargetTokenCountsTheSame) {
   expect_equal(micro_batches(rank), joined(all), with_sgd());
 }
 
+// Of the mean loss, not of the sum: the same targets twice are the same mean.
+TEST(TrainingStep, RepeatedMicroBatchesChangeNothing) {
+  TinyRun<double> once(MPI_COMM_WORLD, tiny_config(Head::tied), grid_of(Strategy::fsdp), with_sgd());
+  TinyRun<double> twice(MPI_COMM_WORLD, tiny_config(Head::tied), grid_of(Strategy::fsdp), with_sgd());
+  const Batch batch = once.batch(once.my_sequences(1, 5));
+  const auto step = [](TinyRun<double>& run, const std::vector<Batch>& batches) {
+    return training_step<double>(run.exec, run.model, run.optimizer, run.communicators.group, batches, 0.01);
+  };
+  const StepResult a = step(once, {batch}), b = step(twice, {batch, batch});
+  EXPECT_EQ(b.tokens, 2 * a.tokens);
+  EXPECT_LE(relative_difference(b.loss, a.loss), 1e-12);
+  EXPECT_LE(relative_difference(b.gradient_norm, a.gradient_norm), 1e-12);
+  expect_close(tiny_config(Head::tied), twice.gradients(), once.gradients(), 1e-12, "gradient");
+}
+
 TEST(TrainingStep, AllRanksOfAGroupReportTheSameBits) {
   TinyRun<float> run(MPI_COMM_WORLD, tiny_config(Head::tied), grid_of(Strategy::fsdp));
   const StepResult result = run.step(1, 5);
