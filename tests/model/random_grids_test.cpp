@@ -149,6 +149,17 @@ TEST(UnequalGroups, OfTwoReplicasAndOne) {
   expect_reference(two_groups({1, shards}, {2, shards}, {4, 1}));
 }
 
+// What the seeds of few ranks may not draw.
+TEST(UnequalGroups, OfAnyNumberOfRanks) {
+  if (world_ranks() < 2) GTEST_SKIP() << "on 2 ranks or more";
+  Plan plan = two_groups({1, world_ranks() - 1}, {1, 1}, {1, 3});
+  plan.options.federation.inner_state = FederationOptions::InnerState::average;
+  expect_reference(plan);
+  plan.options.federation.inner_state = FederationOptions::InnerState::keep;
+  plan.options.federation.outer = Outer::sgd;
+  expect_reference(plan);
+}
+
 // A group whose batch has no target at all in a round, and more ranks than sequences.
 TEST(UnequalGroups, OfWhichOneHasNothingToTrainOn) {
   if (world_ranks() < 3) GTEST_SKIP() << "on 3 ranks or more";

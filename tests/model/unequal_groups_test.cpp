@@ -13,7 +13,8 @@ std::vector<ProcessGrid> grids() {
   const int n = world_ranks();
   std::vector<std::vector<GroupShape>> shapes{{{1, n - 1}, {1, 1}}, {{1, 1}, {n - 1, 1}}};
   if (n == 8) {
-    shapes = {{{1, 3}, {1, 5}}, {{3, 1}, {5, 1}}, {{2, 2}, {1, 3}, {1, 1}}, {{1, 4}, {2, 1}, {1, 2}}};
+    // Four groups of which one has no tokens (tokens_of): two terms alone have the same sum in any order.
+    shapes = {{{1, 3}, {1, 5}}, {{3, 1}, {5, 1}}, {{2, 2}, {1, 3}, {1, 1}}, {{1, 3}, {2, 1}, {1, 2}, {1, 1}}};
   } else if (n % 3 == 0) {
     shapes.push_back({{2, n / 3}, {1, n / 3}});
   }

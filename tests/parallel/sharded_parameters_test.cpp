@@ -202,6 +202,18 @@ TYPED_TEST(ShardedParametersTest, GradientPaddingIsZero) {
   f.reduce(0, 1);
   f.parameters.finish_gradients(f.exec);
   f.expect_gradient(0, TypeParam(sum_to(world_ranks())));
+  f.expect_gradient(2, TypeParam(sum_to(world_ranks())));
+}
+
+// The sum of a full gradient under way is finished before the next gradient overwrites it.
+TYPED_TEST(ShardedParametersTest, FullGradientsStayUntilTheyAreSummed) {
+  for (const int prefetch : {0, 1, 2}) {
+    Fixture<TypeParam> f(grid_of(Strategy::fsdp), AfterForward::reshard, prefetch);
+    f.parameters.begin_gradients(3);
+    for (const std::size_t u : {0, 2, 0, 1, 1, 2, 2, 0, 1}) f.reduce(u, 1);
+    f.parameters.finish_gradients(f.exec);
+    for (std::size_t u = 0; u < 3; ++u) f.expect_gradient(u, TypeParam(3 * sum_to(world_ranks())));
+  }
 }
 
 TYPED_TEST(ShardedParametersTest, KnowsWhichPartOfATensorIsItsOwn) {
