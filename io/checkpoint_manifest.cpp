@@ -5,6 +5,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstring>
 #include <fstream>
@@ -65,9 +66,28 @@ void require_place(const CheckpointManifest& manifest, const StoredPart& part) {
       part.range.end > manifest.unit_sizes[part.unit])
     throw std::invalid_argument("a part names a unit, range or file that is not there");
   const std::uint64_t bytes = part.range.size() * size_of(manifest.element), size = manifest.files[part.file].size;
-  if (part.offset > size || bytes > size - part.offset ||
-      part.hashes.size() != (bytes + segment_bytes - 1) / segment_bytes)
+  if (part.offset > size || bytes > size - part.offset)
     throw std::invalid_argument("a part does not lie inside its file");
+  if (const std::uint64_t segments = (bytes + segment_bytes - 1) / segment_bytes; part.hashes.size() != segments)
+    throw std::invalid_argument(
+        fmt::format("a part of {} bytes has {} hashes, not {}", bytes, part.hashes.size(), segments));
+}
+
+/// Throws std::invalid_argument for numbers that do not fit each other.
+void require_consistent(const CheckpointManifest& manifest) {
+  const TrainingPosition& position = manifest.position;
+  const std::size_t groups = manifest.groups.size();
+  for (const GroupShape& group : manifest.groups)
+    if (group.replicas < 1 || group.shards < 1) throw std::invalid_argument("a group has no ranks");
+  if (groups == 0 || position.tokens_in_round.size() != groups ||
+      (!position.tokens_last_round.empty() && position.tokens_last_round.size() != groups))
+    throw std::invalid_argument(fmt::format("it has the tokens of another number of groups than {}", groups));
+  if (std::min({position.step, position.round, position.cursor, position.tokens, position.optimizer_steps}) < 0)
+    throw std::invalid_argument("the position of training is negative");
+  for (const CheckpointFile& file : manifest.files)
+    for (const Segment& rest : file.rest)
+      if (rest.size > segment_bytes || rest.offset > file.size || rest.size > file.size - rest.offset)
+        throw std::invalid_argument(fmt::format("a segment of {} does not lie inside its file", file.name));
 }
 
 std::string read_all(const std::string& path, const std::string& meaning) {
@@ -180,6 +200,7 @@ CheckpointManifest parse_manifest(const std::string& text, const std::string& pa
       manifest.parts.push_back(part_from(part));
       require_place(manifest, manifest.parts.back());
     }
+    require_consistent(manifest);
     return manifest;
   } catch (const Error&) {
     throw;

@@ -65,11 +65,12 @@ void CheckpointReader::sort_parts() {
       std::sort(units[u].begin(), units[u].end(),
                 [](const StoredPart* a, const StoredPart* b) { return a->range.begin < b->range.begin; });
       std::size_t end = 0;
+      bool whole = true;
       for (const StoredPart* part : units[u]) {
-        if (part->range.begin != end) break;
+        whole = whole && part->range.begin == end;
         end = part->range.end;
       }
-      if (end != manifest_.unit_sizes[u] || (!units[u].empty() && units[u].back()->range.end != end))
+      if (!whole || end != manifest_.unit_sizes[u])
         throw DataError(fmt::format("{}/MANIFEST.json: the parts of {} do not make up the unit {}", folder_, name,
                                     manifest_.units[u]));
     }
@@ -135,17 +136,29 @@ void CheckpointReader::verify_rest(std::size_t file) {
   for (const Segment& rest : manifest_.files[file].rest) segment(file, rest);
 }
 
+std::vector<Segment> CheckpointReader::segments(const StoredPart& part) const {
+  std::vector<Segment> all;
+  const std::uint64_t size = part.range.size() * size_of(manifest_.element);
+  for (std::size_t i = 0; i < part.hashes.size(); ++i) {
+    const std::uint64_t first = i * segment_bytes;
+    all.push_back({part.offset + first, std::min(segment_bytes, size - first), part.hashes[i]});
+  }
+  return all;
+}
+
+void CheckpointReader::verify_part(std::size_t part) {
+  const StoredPart& stored = manifest_.parts[part];
+  for (const Segment& one : segments(stored)) segment(stored.file, one);
+}
+
 void CheckpointReader::verify_all(const std::function<void(std::uint64_t)>& told) {
   std::uint64_t done = 0;
   for (std::size_t i = 0; i < manifest_.files.size(); ++i) {
     std::vector<Segment> all = manifest_.files[i].rest;
     for (const StoredPart& part : manifest_.parts) {
       if (part.file != i) continue;
-      const std::uint64_t size = part.range.size() * size_of(manifest_.element);
-      for (std::size_t s = 0; s < part.hashes.size(); ++s) {
-        const std::uint64_t first = s * segment_bytes;
-        all.push_back({part.offset + first, std::min(segment_bytes, size - first), part.hashes[s]});
-      }
+      const auto of_part = segments(part);
+      all.insert(all.end(), of_part.begin(), of_part.end());
     }
     std::sort(all.begin(), all.end(), [](const Segment& a, const Segment& b) { return a.offset < b.offset; });
     std::uint64_t end = 0;

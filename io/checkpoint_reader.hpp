@@ -32,6 +32,8 @@ class CheckpointReader {
 
   /// Reads and checks what no array covers: HDF5's structures of file i of manifest().files.
   void verify_rest(std::size_t file);
+  /// Reads and checks part i of manifest().parts.
+  void verify_part(std::size_t part);
   /// Reads and checks every byte; told(bytes so far).
   void verify_all(const std::function<void(std::uint64_t)>& told);
 
@@ -46,6 +48,8 @@ class CheckpointReader {
   int descriptor(std::size_t file);
   std::string path(std::size_t file) const { return folder_ + "/" + manifest_.files[file].name; }
   void read_checked(std::size_t file, const Segment& segment, void* to);
+  /// Its segments, one after another.
+  std::vector<Segment> segments(const StoredPart& part) const;
   const char* segment(std::size_t file, const Segment& segment);  ///< read and checked; valid until the next call
 
   std::string folder_;

@@ -3,6 +3,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <map>
 #include <numeric>
 #include <type_traits>
@@ -73,6 +74,30 @@ void require_units(const CheckpointReader& reader, const ShardedParameters<T>& p
             manifest.units[u] == parameters.unit(u).layout.unit().name;
   if (!equal)
     throw DataError(fmt::format("{}: its model has other units or sizes than the model of this run", reader.folder()));
+}
+
+/// True if the ranks that restore read this array.
+template <class T>
+bool is_read(const CheckpointArray& array, const TrainingState<T>& state, bool models_of_groups) {
+  const auto any = [&](const auto view) {
+    const auto& units = state.federation.outer_state();
+    return std::any_of(units.begin(), units.end(), [&](const auto& unit) { return (unit.*view).extent(0) > 0; });
+  };
+  switch (array.quantity) {
+    case Quantity::model:
+      return (array.group >= 0) == models_of_groups;
+    case Quantity::moment1:
+      return state.parameters.unit(0).moment1.extent(0) > 0;
+    case Quantity::moment2:
+      return state.parameters.unit(0).moment2.extent(0) > 0;
+    case Quantity::outer_anchor:
+      return any(&OuterState<T>::anchor);
+    case Quantity::outer_moment1:
+      return any(&OuterState<T>::moment1);
+    case Quantity::outer_moment2:
+      return any(&OuterState<T>::moment2);
+  }
+  return false;
 }
 
 }  // namespace
@@ -192,9 +217,6 @@ std::vector<std::string> restore_state(const Exec& exec, CheckpointReader& reade
   bool moments = true;
 
   collectively(communicators.world, [&] {
-    // HDF5's own bytes are of no use here, but a checkpoint with a wrong byte is not to be trusted.
-    for (std::size_t file = 0; file < manifest.files.size(); ++file)
-      if (static_cast<int>(file) % communicators.world.size() == communicators.world.rank()) reader.verify_rest(file);
     require_units(reader, state.parameters);
     const CheckpointArray model{Quantity::model, several_saved && same_groups ? grid.group() : -1};
     if (several_saved && !same_groups)
@@ -228,6 +250,16 @@ std::vector<std::string> restore_state(const Exec& exec, CheckpointReader& reade
       read_outer(Quantity::outer_moment1, outer.moment1);
       read_outer(Quantity::outer_moment2, outer.moment2);
     }
+    // HDF5's own bytes and some arrays are of no use here, but a checkpoint with a wrong byte is not to be trusted.
+    const auto mine = [&](std::size_t i) {
+      return i % static_cast<std::size_t>(communicators.world.size()) ==
+             static_cast<std::size_t>(communicators.world.rank());
+    };
+    for (std::size_t file = 0; file < manifest.files.size(); ++file)
+      if (mine(file)) reader.verify_rest(file);
+    for (std::size_t part = 0; part < manifest.parts.size(); ++part)
+      if (mine(part) && !is_read(manifest.parts[part].array, state, several_saved && same_groups))
+        reader.verify_part(part);
   });
   const bool differed = reader.has({Quantity::moment1, 0});
   if (moments && differed && !same_groups)
