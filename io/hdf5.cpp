@@ -93,6 +93,9 @@ std::vector<hsize_t> to_hsize(const Sizes& sizes) { return {sizes.begin(), sizes
 /// How files are opened: no lock files. Nobody writes a file that others read (PendingFile), and locks fail on the
 /// parallel file systems that have none.
 Hdf5Handle file_access(const std::string& path) {
+  // Where closing a file failed (a full disk), HDF5 1.10 keeps a handle to freed memory and would close it again at
+  // exit: a crash. All our handles are owned, so that nothing is left to do then.
+  [[maybe_unused]] static const bool once = (H5dont_atexit(), true);
   H5Eset_auto2(H5E_DEFAULT, nullptr, nullptr);  // errors become exceptions, not text on stderr
   Hdf5Handle access(ATOLL_HDF5(H5Pcreate(H5P_FILE_ACCESS), path), H5Pclose);
 #if (H5_VERSION_GE(1, 10, 7) && !H5_VERSION_GE(1, 12, 0)) || H5_VERSION_GE(1, 12, 1)
