@@ -22,11 +22,23 @@ namespace {
   throw GroupError(fmt::format("{}; {}", error.what(), where), group);
 }
 
+/// Loss (a sum in rank order: the same bits on all ranks) and wish of the group, in one message.
+void exchange(StepResult& result, const Communicator& group, double loss, const StopWish& mine) {
+  const std::vector<double> all =
+      group.all_gather({loss, static_cast<double>(mine.reason), static_cast<double>(mine.rank)});
+  for (std::size_t i = 0; i < all.size(); i += 3) {
+    result.loss += all[i];
+    if (!result.stop_wish && all[i + 1] != 0)
+      result.stop_wish = {static_cast<int>(all[i + 1]), static_cast<int>(all[i + 2])};
+  }
+}
+
 }  // namespace
 
 template <class T>
 StepResult training_step(const Exec& exec, Llama<T>& model, Optimizer<T>& optimizer, const Communicator& group,
-                         const std::vector<Batch>& micro_batches, double lr) {
+                         const std::vector<Batch>& micro_batches, double lr,
+                         const std::function<StopWish()>& stop_wish) {
   StepResult result;
   std::int64_t mine = 0;
   for (const Batch& batch : micro_batches) mine += batch.target_count();
@@ -45,13 +57,14 @@ StepResult training_step(const Exec& exec, Llama<T>& model, Optimizer<T>& optimi
   } catch (const GradientError& error) {
     throw_of_group(error, group, loss);
   }
-  result.loss = group.sum(loss) * scale;
+  exchange(result, group, loss, stop_wish ? stop_wish() : StopWish());
+  result.loss *= scale;
   return result;
 }
 
 template StepResult training_step<float>(const Exec&, Llama<float>&, Optimizer<float>&, const Communicator&,
-                                         const std::vector<Batch>&, double);
+                                         const std::vector<Batch>&, double, const std::function<StopWish()>&);
 template StepResult training_step<double>(const Exec&, Llama<double>&, Optimizer<double>&, const Communicator&,
-                                          const std::vector<Batch>&, double);
+                                          const std::vector<Batch>&, double, const std::function<StopWish()>&);
 
 }  // namespace atl
