@@ -1,6 +1,7 @@
 /// `atoll train`: from a run configuration to a trained model. SPDX-License-Identifier: Apache-2.0
 #include "apps/commands.hpp"
 #include "apps/parallel_command.hpp"
+#include "apps/stop_signal.hpp"
 #include "io/batch_source.hpp"
 #include "io/data_sets.hpp"
 #include "io/model_file.hpp"
@@ -11,6 +12,8 @@
 #include "io/version.hpp"
 #include "model/initialise.hpp"
 #include "model/lr_schedule.hpp"
+#include "model/time_limit.hpp"
+#include "parallel/stop_agreement.hpp"
 #include "parallel/topology.hpp"
 
 #include <fmt/format.h>
@@ -32,6 +35,14 @@ struct Arguments {
   std::vector<std::string> overrides;
   bool show_config = false;
 };
+
+/// StopWish::reason of a time limit; signals have their numbers.
+constexpr int time_is_over = -1;
+
+std::string tell(const StopWish& wish) {
+  return fmt::format("{} on rank {}", wish.reason == time_is_over ? "the time limit" : name_of_signal(wish.reason),
+                     wish.rank);
+}
 
 std::string model_path(const RunConfig& config) { return config.run.dir + "/model.h5"; }
 
@@ -74,7 +85,8 @@ RunRecord run_record(const RunConfig& config, const ProcessGrid& grid, const Run
 }
 
 template <class T>
-int train(const RunConfig& config, const LlamaConfig& llama, const Runtime& runtime) {
+int train(const RunConfig& config, const LlamaConfig& llama, const Runtime& runtime, const StopSignal& signal,
+          TimeLimit& limit) {
   const Exec exec;
   const Communicator world(runtime.world());
   const std::vector<int> nodes = find_nodes(world);
@@ -90,6 +102,8 @@ int train(const RunConfig& config, const LlamaConfig& llama, const Runtime& runt
   const auto shard = make_mpi_collectives(communicators.shard);
   const auto replica = make_mpi_collectives(communicators.replica);
   FederationLinks links(grid, communicators);
+  StopAgreement agreement(grid, communicators);
+  if (grid.number_of_groups() > 1) limit.allow_steps(3);
 
   const DataSets data = open_data_sets(config, llama.vocab_size, world);
   std::optional<BatchSource> made_source;
@@ -118,6 +132,7 @@ int train(const RunConfig& config, const LlamaConfig& llama, const Runtime& runt
   const TrainingState<T> state{parameters, optimizer, federation};
   RunCheckpoints<T> checkpoints(config, llama, *data.train, grid, communicators, nodes);
   const TrainingPosition start = checkpoints.resume(exec, state);
+  limit.expect_save(checkpoints.expected_bytes());
 
   std::optional<RunLog> made_log;
   collectively(world, [&] {
@@ -152,28 +167,46 @@ int train(const RunConfig& config, const LlamaConfig& llama, const Runtime& runt
   if (start.step > 0) log.resumed(checkpoints.resumed_from(), checkpoints.changes());
   if (evaluation && start.step == 0) run_evaluation(0);
 
+  const auto stop_wish = [&] {
+    StopWish mine{signal.received(), world.rank()};
+    if (!mine && limit.reached()) mine.reason = time_is_over;
+    return agreement.with_told(mine);
+  };
   std::vector<Batch> batches(static_cast<std::size_t>(schedule.micro_batches()));
   std::int64_t cursor = start.cursor;  // sequences consumed
   for (std::int64_t step = start.step + 1; step <= config.train.steps; ++step) {
+    const Stopwatch watch;
     for (std::size_t m = 0; m < batches.size(); ++m)
       source.fill(schedule.positions(cursor, static_cast<std::int64_t>(m)), batches[m]);
     cursor += schedule.world_batch();
     const double lr = learning_rate(config.schedule, config.optimizer.lr, step - 1, config.train.steps);
-    const StepResult result = training_step(exec, model, optimizer, communicators.group, batches, lr);
+    const StepResult result = training_step(exec, model, optimizer, communicators.group, batches, lr, stop_wish);
     federation.count_tokens(result.tokens);
     log.step(step, federation.round() + 1, result, lr);
 
-    const bool round_ends = federation.due(step);
+    const bool round_ends = federation.due(step), last = step == config.train.steps;
+    const bool evaluates = evaluation && (last || (config.eval.every > 0 && step % config.eval.every == 0));
+    const bool saves = checkpoints.due(step);
+    agreement.end_step(step, result.stop_wish, round_ends || evaluates || saves);
     // Several groups exchange their losses with the aggregation; one alone has nobody to wait for.
     if (round_ends || (!federation.several_groups() && step % config.log.every == 0)) log.flush(federation);
     if (round_ends) {
       log.round(federation.aggregate(exec, parameters), step);
       if (config.federation.inner_state == FederationOptions::InnerState::reset) optimizer.reset(exec);
     }
-    const bool last = step == config.train.steps;
-    if (evaluation && (last || (config.eval.every > 0 && step % config.eval.every == 0))) run_evaluation(step);
-    if (checkpoints.due(step)) checkpoints.save(exec, state, step, cursor, log);
+    if (evaluates) run_evaluation(step);
+    if (saves) checkpoints.save(exec, state, step, cursor, log);
     checkpoints.poll(log);
+    limit.step(watch.seconds());
+    limit.save(checkpoints.longest_save());
+    if (agreement.stops_after(step) && !last) {
+      checkpoints.save(exec, state, step, cursor, log);
+      checkpoints.finish(log);
+      log.finish();
+      spdlog::warn("stopped after step {} of {}: {}; the same command goes on", step, config.train.steps,
+                   tell(agreement.reason()));
+      return static_cast<int>(ExitCode::stopped);
+    }
   }
   log.finish();
   const std::string path = model_path(config);
@@ -192,6 +225,8 @@ int run(const Arguments& arguments) {
     return static_cast<int>(ExitCode::done);
   }
   return on_all_ranks([&](const Runtime& runtime) {
+    const StopSignal signal;
+    TimeLimit limit;  // rank 0 alone has one
     RunConfig config;
     LlamaConfig llama;
     {
@@ -200,13 +235,14 @@ int run(const Arguments& arguments) {
         config = load_run_config(arguments.path, arguments.overrides);
         llama = resolve_model(config);
         start_logging(world.rank(), config.log.level);
+        if (world.rank() == 0) limit = TimeLimit(config.train.time_limit);
         if (config.train.precision == Precision::bf16)
           throw ConfigError("train.precision = \"bf16\" is not supported by this version; use \"fp32\" or \"fp64\"");
       });
       require_equal(world, std::to_string(hash_of(config)), "the run configuration");
     }
-    return config.train.precision == Precision::fp64 ? train<double>(config, llama, runtime)
-                                                     : train<float>(config, llama, runtime);
+    return config.train.precision == Precision::fp64 ? train<double>(config, llama, runtime, signal, limit)
+                                                     : train<float>(config, llama, runtime, signal, limit);
   });
 }
 
@@ -228,6 +264,12 @@ void add_train(CLI::App& program, Command& chosen) {
         arguments->overrides.push_back("model.init_from=" + nlohmann::json(path).dump());
       },
       "Start a new run from a saved model or a checkpoint: as --set model.init_from=...");
+  command
+      ->add_option_function<std::string>(
+          "--time-limit",
+          [arguments](const std::string& text) { arguments->overrides.push_back("train.time_limit=" + text); },
+          "How long the run may take, as 1h30m: the same as --set train.time_limit")
+      ->type_name("TIME");
   command->add_flag("--show-config", arguments->show_config, "Print every value in force, as TOML, and stop");
   command->callback([arguments, &chosen] { chosen = [arguments] { return run(*arguments); }; });
 }

@@ -215,8 +215,22 @@ void RunCheckpoints<T>::save(const Exec& exec, TrainingState<T> state, std::int6
 }
 
 template <class T>
-void RunCheckpoints<T>::tell(const std::optional<SaveReport>& report, RunLog& log) const {
-  if (report && !report->told) log.checkpoint(*report);
+CheckpointContents RunCheckpoints<T>::contents(bool in_round) const {
+  return checkpoint_contents(config_.federation, config_.optimizer.kind, grid_.number_of_groups(), in_round,
+                             config_.checkpoint.moments);
+}
+
+template <class T>
+std::uint64_t RunCheckpoints<T>::expected_bytes() const {
+  return sizeof(Accumulator<T>) *
+         checkpoint_elements(contents(is_federated(config_)), static_cast<std::uint64_t>(parameter_count(model_)));
+}
+
+template <class T>
+void RunCheckpoints<T>::tell(const std::optional<SaveReport>& report, RunLog& log) {
+  if (!report) return;
+  longest_save_ = std::max(longest_save_, report->seconds);
+  if (!report->told) log.checkpoint(*report);
 }
 
 template <class T>

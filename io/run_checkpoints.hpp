@@ -45,6 +45,9 @@ class RunCheckpoints {
   /// Begins to save after `step`, with `cursor` sequences consumed; nothing where that is done. Collective over the
   /// world.
   void save(const Exec& exec, TrainingState<T> state, std::int64_t step, std::int64_t cursor, RunLog& log);
+  std::uint64_t expected_bytes() const;                       ///< of a save inside a round
+  double longest_save() const { return longest_save_; }       ///< seconds until one was on the disk; known to rank 0
+
   /// After every step: tells what has ended.
   void poll(RunLog& log);
   /// Waits for the last save. Throws CollectiveError if it failed. Collective over the world.
@@ -52,7 +55,8 @@ class RunCheckpoints {
 
  private:
   bool in_round(std::int64_t step) const;
-  void tell(const std::optional<SaveReport>& report, RunLog& log) const;
+  void tell(const std::optional<SaveReport>& report, RunLog& log);
+  CheckpointContents contents(bool in_round) const;
   std::vector<std::string> candidates() const;
 
   const RunConfig& config_;
@@ -64,6 +68,7 @@ class RunCheckpoints {
   CheckpointWriter writer_;
   std::string run_id_, resumed_from_, changes_;
   std::int64_t first_ = 0, saved_ = -1;
+  double longest_save_ = 0;
 };
 
 }  // namespace atl

@@ -2,6 +2,7 @@
 #include "core/errors.hpp"
 #include "core/nearest_name.hpp"
 #include "io/run_config.hpp"
+#include "model/time_limit.hpp"
 #include "parallel/outer_optimizer.hpp"
 
 #include <fmt/format.h>
@@ -60,6 +61,25 @@ void add_group_sizes(ConfigTable& table, std::vector<int>& sizes) {
       read.push_back(entry.get<int>());
     }
     sizes = read;
+  };
+}
+
+/// Text, or a number of seconds.
+void add_time_limit(ConfigTable& table, std::string& limit) {
+  ConfigKey& key = table.add("train.time_limit",
+                             "How long the run may take from its start: \"1h30m\", seconds, \"1:30:00\", Slurm's "
+                             "\"1-12:00:00\"; it stops, saves and exits with 75 before. \"none\": no limit. Where not "
+                             "given, SLURM_JOB_END_TIME is the end.");
+  key.type = "string or integer";
+  key.absent = "";
+  key.get = [&limit] { return json(limit); };
+  key.set = [&limit](const json& value) {
+    if (!value.is_string() && !value.is_number_integer())
+      throw WrongValue(fmt::format("is {}; expected a duration such as \"1h30m\", or seconds", kind_of(value)));
+    const std::string text = value.is_string() ? value.get<std::string>() : value.dump();
+    if (const std::string wrong = wrong_duration(text); !text.empty() && text != "none" && !wrong.empty())
+      throw WrongValue(wrong);
+    limit = text;
   };
 }
 
@@ -222,7 +242,6 @@ void add_later_keys(ConfigTable& table) {
   table.add_later("data.packing");
   table.add_later("train.tf32", json::array({false}));
   table.add_later("train.reduce_precision", json::array({"fp32"}));
-  table.add_later("train.time_limit");
   table.add_later("parallel.backend", json::array({"auto", "mpi"}));
 }
 
@@ -272,6 +291,7 @@ ConfigTable run_config_table(RunConfig& config) {
       "Whether each block's activations are kept for backward, or computed again from its input.");
   table.add("train.loss_chunk", &config.train.loss_chunk, at_least(1),
             "Tokens whose logits exist at once; bounds the memory of the loss.");
+  add_time_limit(table, config.train.time_limit);
 
   using Optimizer = OptimizerOptions::Kind;
   table.add_choice<Optimizer>("optimizer.kind", &config.optimizer.kind,

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <string>
 #include <string_view>
 
 namespace atl {
@@ -19,6 +20,7 @@ struct TrainOptions {
   Precision precision = Precision::fp32;
   Recompute recompute = Recompute::none;
   std::int64_t loss_chunk = 1024;  ///< tokens whose logits exist at once
+  std::string time_limit;          ///< as model/time_limit.hpp reads it; empty: not given
 };
 
 struct OptimizerOptions {
