@@ -45,8 +45,8 @@ class RunCheckpoints {
   /// Begins to save after `step`, with `cursor` sequences consumed; nothing where that is done. Collective over the
   /// world.
   void save(const Exec& exec, TrainingState<T> state, std::int64_t step, std::int64_t cursor, RunLog& log);
-  std::uint64_t expected_bytes() const;                       ///< of a save inside a round
-  double longest_save() const { return longest_save_; }       ///< seconds until one was on the disk; known to rank 0
+  std::uint64_t expected_bytes() const;                  ///< of a save inside a round
+  double longest_save() const { return longest_save_; }  ///< seconds until one was on the disk; known to rank 0
 
   /// After every step: tells what has ended.
   void poll(RunLog& log);
