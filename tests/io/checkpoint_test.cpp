@@ -170,6 +170,7 @@ ProcessGrid process_grid(const ParallelOptions& options) {
 }
 
 TEST(Checkpoint, EveryStrategyGoesOnToTheBit) {
+  if (world_ranks() > 4) GTEST_SKIP() << "the same on fewer ranks";
   const Case with_everything{OptimizerOptions::Kind::adamw, Outer::sgd, InnerState::keep};
   for (const ParallelOptions& grid : strategies()) {
     const bool federated = grid.strategy == Strategy::fl_fsdp || grid.strategy == Strategy::fl_hsdp;
@@ -181,7 +182,7 @@ TEST(Checkpoint, EveryStrategyGoesOnToTheBit) {
 }
 
 TEST(Checkpoint, EveryOptimizerGoesOnToTheBit) {
-  if (world_ranks() > 4) GTEST_SKIP() << "the same on fewer ranks";
+  if (world_ranks() > 2) GTEST_SKIP() << "the same on fewer ranks";
   const int groups = world_ranks() % 2 == 0 ? 2 : 1;
   for (const Case& which : cases())
     expect_exact_resume<float>(process_grid(grid_of(Strategy::fl_fsdp, 0, groups)), tiny_config(Head::tied), which,
@@ -289,6 +290,8 @@ TEST(Checkpoint, AnyGridReadsAnyOther) {
       if (inside) expect_close(config, model, mean(of_groups(Quantity::model), tokens), 1e-12, "mean model");
       for (const Place& to : places()) {
         SCOPED_TRACE("step " + std::to_string(saved) + " from " + from.name + " to " + to.name);
+        // Fewer ranks alone have had their turn in a smaller world.
+        if (world.size() == 8 && std::max(from.ranks, to.ranks) < 7) continue;
         const FirstRanks first(world, to.ranks);
         if (!first.inside()) continue;
         TinyOptions other = options;
