@@ -150,7 +150,8 @@ TrainingPosition RunCheckpoints<T>::resume(const Exec& exec, TrainingState<T> st
       resumed_from_ = path;
       run_id_ = manifest.run_id;
       first_ = saved_ = manifest.position.step;
-      spdlog::info("going on from {}, after step {}{}{}", path, first_,
+      spdlog::info("going on from {}, after step {}{}{}{}", path, first_,
+                   first_ == config_.train.steps ? ", the last one: nothing is left to train" : "",
                    changes_.empty() ? "" : "; changed: ", changes_);
       for (const std::string& note : notes) spdlog::warn("{}: {}", path, note);
       return manifest.position;
@@ -182,8 +183,9 @@ bool RunCheckpoints<T>::in_round(std::int64_t step) const {
 template <class T>
 bool RunCheckpoints<T>::due(std::int64_t step) const {
   const std::int64_t every = config_.checkpoint.every;
+  // A run that was stopped early, and went on, leaves where it ended: given again, it has nothing left to do.
+  if (step == config_.train.steps) return every > 0 || !resumed_from_.empty();
   if (every == 0) return false;
-  if (step == config_.train.steps) return true;
   if (config_.checkpoint.align == CheckpointOptions::Align::step) return step % every == 0;
   if (in_round(step)) return false;
   const std::int64_t before =

@@ -80,6 +80,7 @@ TEST_F(RunConfigTest, KeysAreAContract) {
       "model.initializer_range model.init_from "
       "data.train data.eval data.sequence_length data.synthetic_tokens data.synthetic_eval_tokens "
       "train.steps train.batch train.micro_batch train.accumulate train.precision train.recompute train.loss_chunk "
+      "train.time_limit "
       "optimizer.kind optimizer.lr optimizer.betas optimizer.eps optimizer.weight_decay optimizer.clip_norm "
       "schedule.kind schedule.warmup schedule.min_lr schedule.decay_steps "
       "parallel.strategy parallel.shard_size parallel.group_size parallel.groups parallel.group_sizes "
@@ -123,6 +124,7 @@ TEST_F(RunConfigTest, ReadsEveryKey) {
     precision = "fp64"
     recompute = "block"
     loss_chunk = 33
+    time_limit = "1h30m"
     [optimizer]
     kind = "sgd"
     lr = 1
@@ -190,6 +192,7 @@ TEST_F(RunConfigTest, ReadsEveryKey) {
   EXPECT_EQ(config.train.precision, Precision::fp64);
   EXPECT_EQ(config.train.recompute, Recompute::block);
   EXPECT_EQ(config.train.loss_chunk, 33);
+  EXPECT_EQ(config.train.time_limit, "1h30m");
   EXPECT_EQ(config.optimizer.kind, OptimizerOptions::Kind::sgd);
   EXPECT_EQ(config.optimizer.lr, 1.0);
   EXPECT_EQ(config.optimizer.beta1, 0.8);
@@ -366,8 +369,6 @@ TEST_F(RunConfigTest, FilesThatAreNoConfiguration) {
 }
 
 TEST_F(RunConfigTest, WhatThisVersionDoesNotDo) {
-  EXPECT_EQ(refusal("[train]\ntime_limit = 3600\n"),
-            "run.toml:2: train.time_limit = 3600 is not supported by this version yet; leave the key out");
   EXPECT_EQ(refusal("[train]\ntf32 = true\n"),
             "run.toml:2: train.tf32 = true is not supported by this version yet; leave the key out, or give false");
   EXPECT_EQ(refusal("[parallel]\nbackend = \"nccl\"\n"),
@@ -375,6 +376,24 @@ TEST_F(RunConfigTest, WhatThisVersionDoesNotDo) {
             "\"auto\" or \"mpi\"");
   // Their values of today are accepted.
   EXPECT_EQ(refusal("[parallel]\nbackend = \"mpi\"\n[train]\ntf32 = false\n"), "accepted");
+}
+
+TEST_F(RunConfigTest, TimeLimits) {
+  EXPECT_EQ(refusal("[train]\ntime_limit = 3600\n"), "accepted");
+  EXPECT_EQ(refusal("[train]\ntime_limit = \"none\"\n"), "accepted");
+  EXPECT_EQ(refusal("[train]\ntime_limit = 0\n"),
+            "run.toml:2: train.time_limit = 0 is no time at all; give more, or \"none\" for no limit");
+  EXPECT_EQ(refusal("[train]\ntime_limit = 1.5\n"),
+            "run.toml:2: train.time_limit = 1.5 is a floating-point number; expected a duration such as \"1h30m\", or "
+            "seconds");
+  EXPECT_EQ(refusal("[train]\ntime_limit = \"soon\"\n").substr(0, 60),
+            "run.toml:2: train.time_limit = \"soon\" is not a duration; wri");
+  // Without quotes, as a shell leaves it; 1:30:00 is a time of day to TOML.
+  for (const char* text : {"5400", "1h30m", "1:30:00", "01:30:00", "1-12:00:00"}) {
+    std::vector<std::string> overrides = least;
+    overrides.push_back(std::string("train.time_limit=") + text);
+    EXPECT_EQ(load_run_config("", overrides).train.time_limit, text);
+  }
 }
 
 TEST_F(RunConfigTest, EveryKeyOfTheDesignIsKnown) {

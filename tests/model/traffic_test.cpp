@@ -413,6 +413,39 @@ TYPED_TEST(TrafficTest, CountsPaddingAsARingSendsIt) {
     }
 }
 
+// Stopping early, while nobody wishes to: 32 bytes from each group's first rank to the others', once a meeting, and its
+// result from there to the group.
+TEST(Traffic, OfTheAgreementToStop) {
+  std::vector<GridWithCommunicators*> places;
+  for (const Setting& setting : settings()) places.push_back(&GridCache::get(MPI_COMM_WORLD, setting.parallel));
+  if (world_ranks() > 2) places.push_back(&GridCache::get(MPI_COMM_WORLD, grid_of({{1, 1}, {1, world_ranks() - 1}})));
+  for (const GridWithCommunicators* place : places) {
+    SCOPED_TRACE(place->grid.describe());
+    const auto G = static_cast<std::uint64_t>(place->grid.number_of_groups());
+    const bool leader = place->grid.rank_in_group() == 0;
+    StopAgreement agreement(place->grid, place->communicators);
+    for (std::int64_t step = 1; step <= 6; ++step) {
+      const bool meet = step % 3 == 0;
+      {
+        const Recording recording(*place);
+        agreement.end_step(step, agreement.with_told({}), meet);
+        const Volume found = recording.intercepted();
+        EXPECT_EQ(found.unknown, "");
+        EXPECT_EQ(found.bytes(), Volume::fmt_bytes(0, 0, meet && leader ? 32 * (G - 1) : 0));
+        EXPECT_EQ(heard().messages.size(), meet && leader && G > 1 ? 1u : 0u);
+        EXPECT_EQ(found.between_groups, meet && leader && G > 1);
+      }
+      const Recording recording(*place);
+      EXPECT_FALSE(agreement.stops_after(step));
+      ASSERT_EQ(heard().messages.size(), meet && G > 1 ? 1u : 0u);
+      if (heard().messages.empty()) continue;
+      EXPECT_EQ(heard().messages[0].comm, place->communicators.group.get());
+      EXPECT_EQ(heard().messages[0].bytes, 24u);
+      EXPECT_FALSE(recording.intercepted().between_groups);
+    }
+  }
+}
+
 /// The interception itself: it sees a message to another group, and an array over any communicator.
 TEST(Traffic, SeesWhatItMust) {
   if (world_ranks() < 2 || world_ranks() % 2 != 0) GTEST_SKIP() << "needs two groups";

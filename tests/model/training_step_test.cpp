@@ -111,6 +111,32 @@ TEST(TrainingStep, AllRanksOfAGroupReportTheSameBits) {
     EXPECT_EQ(value, static_cast<double>(result.tokens));
 }
 
+// Of any rank, or of several: all ranks learn of the first one.
+TEST(TrainingStep, AWishToStopTravelsWithTheLoss) {
+  TinyRun<float> run(MPI_COMM_WORLD, tiny_config(Head::tied), grid_of(Strategy::fsdp));
+  const auto step = [&](const StopWish& mine) {
+    int asked = 0;
+    const StepResult result = training_step<float>(
+        run.exec, run.model, run.optimizer, run.communicators.group,
+        {run.batch({static_cast<std::size_t>(run.grid.rank()), static_cast<std::size_t>(run.grid.rank()) + 1})}, 0.0,
+        [&] {
+          ++asked;
+          return mine;
+        });
+    EXPECT_EQ(asked, 1);
+    return result;
+  };
+  const StepResult without = step({});
+  EXPECT_FALSE(without.stop_wish);
+  for (int first = 0; first < world_ranks(); ++first) {
+    const int me = run.grid.rank();
+    EXPECT_EQ(step(me == first ? StopWish{15, 100 + me} : StopWish()).stop_wish, (StopWish{15, 100 + first}));
+    const StepResult several = step(me >= first ? StopWish{-1 - me, me} : StopWish());
+    EXPECT_EQ(several.stop_wish, (StopWish{-1 - first, first}));
+    EXPECT_EQ(several.loss, without.loss);  // lr is 0
+  }
+}
+
 // NaN in what one rank adds to the gradient: all ranks stop alike, and name it; nothing has changed.
 TEST(TrainingStep, NamesTheRankWhoseLossIsNotFinite) {
   for (int bad = 0; bad < world_ranks(); ++bad) {
