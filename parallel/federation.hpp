@@ -74,7 +74,7 @@ class Federation {
   const std::vector<double>& tokens_last_round() const { return tokens_last_round_; }
   /// Goes on after `round` completed rounds, in one in which this group has had `tokens_in_round` target tokens. The
   /// outer state's views, and the parameters, are the caller's to fill.
-  void restore(std::int64_t round, double tokens_in_round, std::vector<double> tokens_last_round) {
+  void restore(std::int64_t round, double tokens_in_round, std::vector<double> tokens_last_round = {}) {
     round_ = round;
     tokens_ = tokens_in_round;
     tokens_last_round_ = std::move(tokens_last_round);

@@ -22,10 +22,10 @@ TEST(RunLog, TimeBeforeAnAggregationIsItsOwn) {
   ShardedParameters<float> parameters({}, *place.shard, *place.replica, AfterForward::reshard);
   Federation<float> federation({}, 2, place.grid, place.communicators, place.links, *place.replica, parameters);
   const ScratchFolder folder;
-  RunLog log({folder.path(), 2, 1, 0, 1.0}, {*place.shard, *place.replica, place.links, place.communicators});
+  RunLog log({folder.path(), 2, 1, 0, 1.0, 0, 0}, {*place.shard, *place.replica, place.links, place.communicators});
   log.start({});
   pass(20);
-  log.step(1, 1, {1.0, 1.0, 8}, 0.1);
+  log.step(1, 1, {1.0, 1.0, 8, {}}, 0.1);
   log.flush(federation);
   pass(50);
   log.round({1, {8.0}, {0.0}, 0, 0.001}, 1);
