@@ -88,7 +88,6 @@ void StopAgreement::end_step(std::int64_t step, const StopWish& wish, bool group
   if (!wish && !groups_meet) return;
   start(step, wish, groups_meet);
   state_ = State::started;
-  if (!groups_meet) find_result();
 }
 
 void StopAgreement::start(std::int64_t step, const StopWish& wish, bool groups_meet) {

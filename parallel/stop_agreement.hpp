@@ -54,11 +54,11 @@ class StopAgreement {
 
   /// At the end of optimizer step `step`, before anything that the groups meet for. `wish`: StepResult::stop_wish, the
   /// same on all ranks of the group. `groups_meet`: whether a collective operation of the world follows this step; the
-  /// same for all groups. Collective over the group; may wait for other groups to end a step.
+  /// same for all groups. Waits for nobody.
   void end_step(std::int64_t step, const StopWish& wish, bool groups_meet);
 
   /// Whether all stop after `step`: to ask after each step, and after what the groups met for. The same on all ranks of
-  /// the world. Collective over the group; where it is true, over the world.
+  /// the world. Collective over the group; where the group started early, it waits for the others to start.
   bool stops_after(std::int64_t step);
 
   const StopWish& reason() const { return reason_; }  ///< once agreed; the same on all ranks
@@ -70,7 +70,7 @@ class StopAgreement {
   struct Messages;
   enum class State {
     quiet,    ///< nothing started in this segment
-    started,  ///< late: the result is not known yet
+    started,  ///< early or late; the result is not known yet
     agreed    ///< all stop after stop_step_
   };
   void start(std::int64_t step, const StopWish& wish, bool groups_meet);

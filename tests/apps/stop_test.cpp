@@ -107,6 +107,20 @@ TEST(Stop, ASignalToOneRankStopsAll) {
     }
 }
 
+// The second group is held up inside a round, until the first one waits where they meet; then it gets the signal.
+TEST(Stop, WhileTheOtherGroupWaitsAtTheMeeting) {
+  for (const bool evaluation : {false, true}) {
+    const ScratchFolder folder;
+    Job job(folder, 4, endless(folder, two_groups, evaluation ? 1000000 : 100, evaluation ? 100 : 0));
+    for (const int r : {2, 3}) job.send(r, SIGSTOP);
+    std::this_thread::sleep_for(1500ms);
+    job.send(3, SIGTERM);
+    for (const int r : {2, 3}) job.send(r, SIGCONT);
+    const Outcome outcome = job.outcome();
+    expect_stopped(folder, outcome, {"SIGTERM on rank 3"});
+  }
+}
+
 // As Slurm sends it; twice, as a terminal and a launcher do.
 TEST(Stop, ASignalToAllRanks) {
   const ScratchFolder folder;

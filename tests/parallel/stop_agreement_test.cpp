@@ -171,9 +171,10 @@ TEST(StopAgreementTest, WithoutAWishNobodyStops) {
 // Every group, at every step, its first rank or its last one.
 TEST(StopAgreementTest, OneWishStopsAll) {
   for (const auto* place : grids())
-    for (int pattern = 0; pattern < 4; ++pattern)
+    for (const int half : {0, 2})
       for (int group = 0; group < place->grid.number_of_groups(); ++group)
         for (std::int64_t when = 1; when <= 7; ++when) {
+          const int pattern = half + static_cast<int>(when % 2);  // two of the four, to save time
           const int ranks = place->grid.groups()[static_cast<std::size_t>(group)].ranks();
           const int who = place->grid.world_rank(group, when % 2 == 0 ? 0 : ranks - 1);
           SCOPED_TRACE(place->grid.describe() + ": rank " + std::to_string(who) + " wishes at step " +
@@ -195,9 +196,10 @@ TEST(StopAgreementTest, OneWishStopsAll) {
 TEST(StopAgreementTest, ManyWishes) {
   const int n = world_ranks();
   for (const auto* place : grids())
-    for (int pattern = 0; pattern < 4; ++pattern)
+    for (const int half : {0, 2})
       for (std::int64_t when = 1; when <= 7; ++when)
         for (std::int64_t later = 0; later < 4; ++later) {
+          const int pattern = half + static_cast<int>((when + later) % 2);
           const int one = static_cast<int>(when) % n, other = (one + 1 + static_cast<int>(later)) % n;
           SCOPED_TRACE(place->grid.describe() + ": ranks " + std::to_string(one) + " and " + std::to_string(other) +
                        " wish at steps " + std::to_string(when) + " and " + std::to_string(when + later) + ", delays " +
