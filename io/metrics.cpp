@@ -59,7 +59,9 @@ void MetricsFile::drop_after(const std::string& path, std::int64_t step) {
   std::ofstream kept(after.temporary(), std::ios::binary);
   for (std::string line; std::getline(before, line);) {
     const auto record = nlohmann::json::parse(line, nullptr, false);
-    if (record.is_object() && record.value("step", std::int64_t{0}) <= step) kept << line << '\n';
+    if (!record.is_object()) continue;
+    const auto at = record.find("step");
+    if (at == record.end() || (at->is_number() && at->get<std::int64_t>() <= step)) kept << line << '\n';
   }
   kept.close();
   if (!kept) throw DataError(fmt::format("{}: cannot be written: {}", after.temporary(), std::strerror(errno)));

@@ -105,6 +105,38 @@ TEST_F(Metrics, AppendRemovesALineThatWasCutOff) {
   EXPECT_EQ(text(), "{\"kind\":\"step\"}\n{\"kind\":\"eval\"}\n");
 }
 
+TEST_F(Metrics, DropsTheStepsThatARunRepeats) {
+  fs::create_directories(fs::path(path).parent_path());
+  const std::string kept =
+      "{\"kind\":\"run\",\"seed\":7}\n"
+      "{\"kind\":\"step\",\"step\":9,\"loss\":null}\n"
+      "{\"kind\":\"eval\",\"step\":10,\"loss\":0.1}\n"
+      "{\"kind\":\"step\",\"step\":10}\n";
+  std::ofstream(path) << kept << "{\"kind\":\"step\",\"step\":11}\n{\"kind\":\"round\",\"round\":2,\"step\":16}\n"
+                      << "no record\n[1]\n\n{\"kind\":\"step\",\"st";
+  MetricsFile::drop_after(path, 10);
+  EXPECT_EQ(text(), kept);
+  MetricsFile(path, MetricsFile::Mode::append).write("resumed", {{"step", 10}});
+  EXPECT_EQ(text(), kept + "{\"kind\":\"resumed\",\"step\":10}\n");
+  MetricsFile::drop_after(path, 0);
+  EXPECT_EQ(text(), "{\"kind\":\"run\",\"seed\":7}\n");
+  EXPECT_EQ(std::distance(fs::directory_iterator(fs::path(path).parent_path()), {}), 1);
+}
+
+TEST_F(Metrics, DroppingFromNoFileMakesNone) {
+  MetricsFile::drop_after(path, 10);
+  EXPECT_FALSE(fs::exists(path));
+}
+
+// A record of another kind whose step is no number is no reason to end a run.
+TEST_F(Metrics, DropsRecordsWithStrangeSteps) {
+  fs::create_directories(fs::path(path).parent_path());
+  std::ofstream(path)
+      << "{\"kind\":\"a\",\"step\":\"x\"}\n{\"kind\":\"b\",\"step\":null}\n{\"kind\":\"c\",\"step\":1}\n";
+  MetricsFile::drop_after(path, 10);
+  EXPECT_EQ(text(), "{\"kind\":\"c\",\"step\":1}\n");
+}
+
 TEST_F(Metrics, SaysWhyTheFolderCannotBeWritten) {
   fs::create_directories(folder);
   std::ofstream(folder / "file") << "x";
