@@ -142,6 +142,7 @@ class OrdinaryUser {
 };
 
 TEST_P(CheckpointDisk, ReadOnlyFolder) {
+  ::umask(022);  // the ordinary user must be able to read
   const std::string folder = scratch / "checkpoints";
   SavedRun run(folder, larger_config(), async());
   ASSERT_EQ(run.save(1).error, "");
