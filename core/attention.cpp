@@ -68,7 +68,7 @@ struct Forward {
   T* out;
   R* lse;
 
-  static std::size_t scratch_elements(const Dimensions<T>& n) {
+  KOKKOS_FUNCTION static std::size_t scratch_elements(const Dimensions<T>& n) {
     return static_cast<std::size_t>(4 * b * n.padded_head + b * b + 3 * b) + 64;
   }
 
@@ -174,7 +174,7 @@ struct Backward {
   const R* delta;
   T* dqkv;
 
-  static std::size_t scratch_elements(const Dimensions<T>& n) {
+  KOKKOS_FUNCTION static std::size_t scratch_elements(const Dimensions<T>& n) {
     return static_cast<std::size_t>(8 * b * n.padded_head + 2 * b * b) + 64;
   }
 
