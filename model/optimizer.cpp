@@ -55,9 +55,11 @@ template <class T>
 void Optimizer<T>::reset(const Exec& exec) {
   steps_ = 0;
   reset_ = true;
-  for (std::size_t u = 0; u < parameters_.number_of_units(); ++u)
-    for (const auto& moments : {parameters_.unit(u).moment1, parameters_.unit(u).moment2})
-      fill(exec, moments, Accumulator<T>(0));
+  for (std::size_t u = 0; u < parameters_.number_of_units(); ++u) {
+    const auto& unit = parameters_.unit(u);
+    fill(exec, unit.moment1, Accumulator<T>(0));
+    fill(exec, unit.moment2, Accumulator<T>(0));
+  }
 }
 
 template class Optimizer<float>;

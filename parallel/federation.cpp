@@ -7,6 +7,7 @@
 
 #include <fmt/format.h>
 
+#include <array>
 #include <cmath>
 
 namespace atl {
@@ -151,7 +152,8 @@ RoundReport Federation<T>::aggregate(const Exec& exec, ShardedParameters<T>& par
       outer_step(exec, outer_options_, part(slice_, 0, outer.owned.size()), outer.anchor, outer.moment1, outer.moment2);
       publish(exec, unit.master);
       if (options_.inner_state != FederationOptions::InnerState::average) continue;
-      for (const View1<R>& moments : {unit.moment1, unit.moment2}) {
+      const std::array<View1<R>, 2> all_moments{unit.moment1, unit.moment2};  // nvcc takes no braced list in the loop
+      for (const View1<R>& moments : all_moments) {
         if (moments.extent(0) == 0) continue;
         average(exec, u, moments, weight);
         publish(exec, moments);
