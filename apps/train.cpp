@@ -203,8 +203,8 @@ int train(const RunConfig& config, const LlamaConfig& llama, const Runtime& runt
       checkpoints.save(exec, state, step, cursor, log);
       checkpoints.finish(log);
       log.finish();
-      spdlog::warn("stopped after step {} of {}: {}; the same command goes on", step, config.train.steps,
-                   tell(agreement.reason()));
+      spdlog::warn("stopped after step {} of {}: {}", step, config.train.steps, tell(agreement.reason()));
+      spdlog::info("the same command goes on from there");
       return static_cast<int>(ExitCode::stopped);
     }
   }

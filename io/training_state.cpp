@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 #include <map>
 #include <numeric>
 #include <type_traits>
@@ -13,6 +14,7 @@ namespace atl {
 namespace {
 
 using Quantity = CheckpointArray::Quantity;
+constexpr std::array moment_quantities{Quantity::moment1, Quantity::moment2};
 
 template <class R>
 View1<const char> bytes_of(const View1<R>& view) {
@@ -227,9 +229,8 @@ std::vector<std::string> restore_state(const Exec& exec, CheckpointReader& reade
       auto& unit = state.parameters.unit(u);
       OuterState<T>& outer = state.federation.outer_state()[u];
       read_to(reader, model, u, unit.owned, owned_part(unit, unit.master));
-      int index = 0;
-      for (const View1<R>& moment : {unit.moment1, unit.moment2}) {
-        const Quantity quantity = index++ == 0 ? Quantity::moment1 : Quantity::moment2;
+      for (const Quantity quantity : moment_quantities) {
+        const View1<R>& moment = quantity == Quantity::moment1 ? unit.moment1 : unit.moment2;
         if (moment.extent(0) == 0) continue;
         const View1<R> to = owned_part(unit, moment);
         if (reader.has({quantity, -1}))

@@ -371,6 +371,7 @@ CheckpointManifest simulate(const std::string& folder, const std::vector<UnitSpe
   manifest.element = Element::f64;
   manifest.model = "{}";
   manifest.groups = groups;
+  manifest.position.tokens_in_round.assign(groups.size(), 0.0);
   for (const UnitSpec& unit : units) {
     manifest.units.push_back(unit.name);
     manifest.unit_sizes.push_back(ShardLayout(unit, 1).size());

@@ -87,7 +87,9 @@ TEST_F(RunConfigTest, KeysAreAContract) {
       "parallel.group_by parallel.group_file parallel.reshard_after_forward parallel.prefetch "
       "federation.every federation.outer federation.lr federation.momentum federation.nesterov federation.betas "
       "federation.tau federation.weights federation.inner_state "
-      "eval.every eval.batches log.every log.level ");
+      "eval.every eval.batches "
+      "checkpoint.every checkpoint.align checkpoint.keep checkpoint.keep_every checkpoint.async checkpoint.writers "
+      "checkpoint.moments checkpoint.resume log.every log.level ");
 }
 
 TEST_F(RunConfigTest, ReadsEveryKey) {
