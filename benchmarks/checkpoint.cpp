@@ -90,7 +90,7 @@ int run(const Arguments& arguments, const Runtime& runtime) {
   if (world.rank() == 0) std::filesystem::create_directories(bare);
   // The same memory as the state's, so that pages are as warm.
   const std::vector<char> block(segment_bytes, 7);
-  std::vector<char> target(segment_bytes);
+  std::vector<char> target(mine, 1);  // as large as the state that is loaded
   // As checkpoints do, the new one is there before the old one goes: blocks that were just freed would be faster.
   const std::string bare_paths[] = {fmt::format("{}/{}a", bare, world.rank()),
                                     fmt::format("{}/{}b", bare, world.rank())};
@@ -135,7 +135,7 @@ int run(const Arguments& arguments, const Runtime& runtime) {
     watch = Stopwatch();
     file = ::open(bare_path.c_str(), O_RDONLY);
     for (std::uint64_t done = 0; done < mine;) {
-      const ::ssize_t got = ::read(file, target.data(), target.size());
+      const ::ssize_t got = ::read(file, target.data() + done, std::min<std::uint64_t>(segment_bytes, mine - done));
       if (got <= 0) throw Error("the bare read failed");
       done += static_cast<std::uint64_t>(got);
     }

@@ -2,6 +2,7 @@
 #include "io/checkpoint_files.hpp"
 
 #include "core/errors.hpp"
+#include "io/checksum.hpp"
 #include "io/hdf5.hpp"
 
 #include <fmt/format.h>
@@ -104,16 +105,21 @@ std::vector<std::uint64_t> PartFile::write(std::uint64_t offset, std::uint64_t s
   for (std::uint64_t begin = 0; begin < size; begin += segment_bytes) {
     const std::uint64_t count = std::min(segment_bytes, size - begin);
     const char* const bytes = static_cast<const char*>(fetch(begin, count));
-    hashes.push_back(hash_of_bytes(bytes, count));
+    Checksum checksum;
     for (std::uint64_t done = 0; done < count;) {
-      const ::ssize_t wrote =
-          ::pwrite(descriptor_, bytes + done, count - done, static_cast<::off_t>(offset + begin + done));
-      if (wrote < 0 && errno == EINTR) continue;
-      if (wrote <= 0)
-        throw DataError(fmt::format("{}: writing {} bytes at offset {} failed: {}", path_, count - done,
-                                    offset + begin + done, wrote == 0 ? "nothing was written" : reason()));
-      done += static_cast<std::uint64_t>(wrote);
+      const std::uint64_t piece = std::min(cached_bytes, count - done);
+      checksum.update(bytes + done, piece);
+      for (const std::uint64_t end = done + piece; done < end;) {
+        const ::ssize_t wrote =
+            ::pwrite(descriptor_, bytes + done, end - done, static_cast<::off_t>(offset + begin + done));
+        if (wrote < 0 && errno == EINTR) continue;
+        if (wrote <= 0)
+          throw DataError(fmt::format("{}: writing {} bytes at offset {} failed: {}", path_, end - done,
+                                      offset + begin + done, wrote == 0 ? "nothing was written" : reason()));
+        done += static_cast<std::uint64_t>(wrote);
+      }
     }
+    hashes.push_back(checksum.value());
 #ifdef SYNC_FILE_RANGE_WRITE
     // The disk starts while the next segment is hashed and copied; flush() waits for it.
     ::sync_file_range(descriptor_, static_cast<::off_t>(offset + begin), static_cast<::off_t>(count),

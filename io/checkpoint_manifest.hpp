@@ -20,6 +20,8 @@
 namespace atl {
 
 inline constexpr std::uint64_t segment_bytes = std::uint64_t{16} << 20;
+/// Bytes that are hashed at once, so that they are still in a processor's cache when they are read or written.
+inline constexpr std::uint64_t cached_bytes = std::uint64_t{1} << 19;
 inline constexpr std::int64_t checkpoint_version = 1;
 
 /// Half-open range of bytes of a file, and their XXH3-64.

@@ -3,6 +3,7 @@
 
 #include "core/errors.hpp"
 #include "io/checkpoint_files.hpp"
+#include "io/checksum.hpp"
 
 #include <fmt/format.h>
 
@@ -84,8 +85,15 @@ int CheckpointReader::descriptor(std::size_t file) {
 }
 
 void CheckpointReader::read_checked(std::size_t file, const Segment& segment, void* to) {
-  read_exactly(descriptor(file), path(file), segment.offset, to, segment.size);
-  if (hash_of_bytes(to, segment.size) != segment.hash)
+  // Hashed while it is still in the cache.
+  Checksum checksum;
+  for (std::uint64_t done = 0; done < segment.size; done += std::min(cached_bytes, segment.size - done)) {
+    char* const bytes = static_cast<char*>(to) + done;
+    const std::uint64_t count = std::min(cached_bytes, segment.size - done);
+    read_exactly(descriptor(file), path(file), segment.offset + done, bytes, count);
+    checksum.update(bytes, count);
+  }
+  if (checksum.value() != segment.hash)
     throw DataError(fmt::format("{}: corrupt: the {} bytes from offset {} do not have the hash of MANIFEST.json",
                                 path(file), segment.size, segment.offset));
 }
@@ -117,9 +125,6 @@ void CheckpointReader::read(const CheckpointArray& array, std::size_t unit, Rang
       const std::uint64_t first = i * segment_bytes, last = std::min(size, first + segment_bytes);
       const Segment stored{part->offset + first, last - first, part->hashes[i]};
       const std::uint64_t from = std::max(begin, first), until = std::min(end, last);
-      // The disk goes on while this segment is hashed.
-      ::posix_fadvise(descriptor(part->file), static_cast<::off_t>(part->offset + last),
-                      static_cast<::off_t>(std::min(size - last, segment_bytes)), POSIX_FADV_WILLNEED);
       if (from == first && until == last)
         read_checked(part->file, stored, out);
       else

@@ -15,7 +15,9 @@ Checksum::Checksum() : state_(XXH3_createState()) {
 
 void Checksum::update(const void* bytes, std::size_t count) { XXH3_64bits_update(state_.get(), bytes, count); }
 
-std::string Checksum::text() const { return fmt::format("xxh3-64:{:016x}", XXH3_64bits_digest(state_.get())); }
+std::uint64_t Checksum::value() const { return XXH3_64bits_digest(state_.get()); }
+
+std::string Checksum::text() const { return fmt::format("xxh3-64:{:016x}", value()); }
 
 void Checksum::Free::operator()(XXH3_state_s* state) const { XXH3_freeState(state); }
 

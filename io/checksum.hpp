@@ -15,7 +15,8 @@ class Checksum {
  public:
   Checksum();
   void update(const void* bytes, std::size_t count);
-  std::string text() const;  ///< of all bytes so far: "xxh3-64:" and 16 hexadecimal digits
+  std::uint64_t value() const;  ///< of all bytes so far
+  std::string text() const;     ///< of all bytes so far: "xxh3-64:" and 16 hexadecimal digits
 
  private:
   struct Free {
