@@ -64,7 +64,7 @@ Inspection inspect_group(const Subject& subject, const ProcessGrid& grid) {
     return checkpoint_contents(config.federation, config.optimizer.kind, grid.number_of_groups(), in_round,
                                config.checkpoint.moments);
   };
-  const bool federated = config.parallel.strategy == Strategy::fl_fsdp || config.parallel.strategy == Strategy::fl_hsdp;
+  const bool federated = is_federated(config.parallel.strategy);
   if (config.checkpoint.async && config.checkpoint.every > 0)
     options.checkpoint_copy =
         element * largest_copy(contents(federated && config.checkpoint.align == CheckpointOptions::Align::step),

@@ -35,10 +35,6 @@ std::string random_id() {
   return fmt::format("{:08x}{:08x}", device(), device());
 }
 
-bool is_federated(const RunConfig& config) {
-  return config.parallel.strategy == Strategy::fl_fsdp || config.parallel.strategy == Strategy::fl_hsdp;
-}
-
 ModelInfo model_info(const RunConfig& config, const LlamaConfig& model, std::int64_t step, std::int64_t tokens) {
   return {model,
           step,
@@ -177,7 +173,7 @@ void RunCheckpoints<T>::start_folder() const {
 
 template <class T>
 bool RunCheckpoints<T>::in_round(std::int64_t step) const {
-  return is_federated(config_) && step % config_.federation.every != 0 && step != config_.train.steps;
+  return is_federated(config_.parallel.strategy) && step % config_.federation.every != 0 && step != config_.train.steps;
 }
 
 template <class T>
@@ -189,7 +185,7 @@ bool RunCheckpoints<T>::due(std::int64_t step) const {
   if (config_.checkpoint.align == CheckpointOptions::Align::step) return step % every == 0;
   if (in_round(step)) return false;
   const std::int64_t before =
-      is_federated(config_) ? std::max<std::int64_t>(0, step - config_.federation.every) : step - 1;
+      is_federated(config_.parallel.strategy) ? std::max<std::int64_t>(0, step - config_.federation.every) : step - 1;
   return step / every > before / every;
 }
 
@@ -224,8 +220,8 @@ CheckpointContents RunCheckpoints<T>::contents(bool in_round) const {
 
 template <class T>
 std::uint64_t RunCheckpoints<T>::expected_bytes() const {
-  return sizeof(Accumulator<T>) *
-         checkpoint_elements(contents(is_federated(config_)), static_cast<std::uint64_t>(parameter_count(model_)));
+  return sizeof(Accumulator<T>) * checkpoint_elements(contents(is_federated(config_.parallel.strategy)),
+                                                      static_cast<std::uint64_t>(parameter_count(model_)));
 }
 
 template <class T>

@@ -72,7 +72,7 @@ void check_data(const RunConfig& config) {
 /// Keys that would be ignored are refused: the run would be another one than it says.
 void check_federation(const RunConfig& config) {
   const FederationOptions& federation = config.federation;
-  const bool federated = config.parallel.strategy == Strategy::fl_fsdp || config.parallel.strategy == Strategy::fl_hsdp;
+  const bool federated = is_federated(config.parallel.strategy);
   outer_options(federation);
   if (federated && federation.inner_state != FederationOptions::InnerState::keep &&
       config.optimizer.kind == OptimizerOptions::Kind::sgd)

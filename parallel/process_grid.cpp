@@ -249,7 +249,7 @@ std::string_view name_of(Strategy strategy) {
 ProcessGrid::ProcessGrid(const ParallelOptions& options, int world_size, int rank, const std::vector<int>& cells)
     : rank_(rank) {
   ATOLL_REQUIRE(world_size >= 1 && rank >= 0 && rank < world_size);
-  const bool federated = options.strategy == Strategy::fl_fsdp || options.strategy == Strategy::fl_hsdp;
+  const bool federated = is_federated(options.strategy);
   const bool by_node = options.group_by == ParallelOptions::GroupBy::node;
   if (federated && (by_node || !options.group_file.empty())) {
     require_alone(options, by_node ? "group_by" : "group_file");

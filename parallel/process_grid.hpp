@@ -13,6 +13,11 @@ enum class Strategy { ddp, fsdp, hsdp, fl_fsdp, fl_hsdp };
 
 std::string_view name_of(Strategy strategy);  ///< as in the run configuration: "fl+fsdp"
 
+/// True for those with fl+, whose groups have rounds.
+constexpr bool is_federated(Strategy strategy) {
+  return strategy == Strategy::fl_fsdp || strategy == Strategy::fl_hsdp;
+}
+
 /// The table [parallel] of the run configuration. 0 and what is empty mean "not given".
 struct ParallelOptions {
   /// What makes ranks one federation group, other than numbers.

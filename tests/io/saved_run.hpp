@@ -3,7 +3,7 @@
 #pragma once
 
 #include "io/training_state.hpp"
-#include "tests/io/scratch_folder.hpp"
+#include "tests/io/shared_folder.hpp"
 #include "tests/model/tiny_run.hpp"
 
 #include <algorithm>
@@ -26,22 +26,6 @@ inline LlamaConfig small_config(std::int64_t hidden = 4, std::int64_t vocabulary
   complete_and_check(config);
   return config;
 }
-
-/// A folder that all ranks know; rank 0 makes and removes it.
-class SharedFolder {
- public:
-  explicit SharedFolder(const Communicator& world) : world_(world) {
-    if (world.rank() == 0) folder_.emplace();
-    path_ = world.broadcast(folder_ ? folder_->path() : "");
-  }
-  ~SharedFolder() { world_.barrier(); }
-  std::string operator/(const std::string& name) const { return path_ + "/" + name; }
-
- private:
-  const Communicator& world_;
-  std::optional<ScratchFolder> folder_;
-  std::string path_;
-};
 
 /// Every rank of the world is a group of its own; model and moments are made-up numbers, other ones in every group and
 /// at every step.
