@@ -2,9 +2,9 @@
 #include "apps/commands.hpp"
 #include "apps/parallel_command.hpp"
 #include "core/timer.hpp"
-#include "io/progress.hpp"
-#include "io/system_profile.hpp"
-#include "io/text_files.hpp"
+#include "io/config/system_profile.hpp"
+#include "io/data/text_files.hpp"
+#include "io/report/progress.hpp"
 #include "io/version.hpp"
 #include "parallel/network_probe.hpp"
 

@@ -1,10 +1,10 @@
 /// `atoll eval`: perplexity of a saved model. SPDX-License-Identifier: Apache-2.0
 #include "apps/commands.hpp"
 #include "apps/parallel_command.hpp"
-#include "io/batch_source.hpp"
-#include "io/data_sets.hpp"
+#include "io/data/batch_source.hpp"
+#include "io/data/data_sets.hpp"
 #include "io/model_file.hpp"
-#include "io/run_log.hpp"
+#include "io/report/run_log.hpp"
 #include "model/evaluate.hpp"
 
 #include <fmt/format.h>

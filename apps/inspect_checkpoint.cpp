@@ -2,8 +2,8 @@
 #include "apps/inspect_checkpoint.hpp"
 
 #include "core/errors.hpp"
-#include "io/checkpoint_reader.hpp"
-#include "io/progress.hpp"
+#include "io/checkpoint/reader.hpp"
+#include "io/report/progress.hpp"
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>

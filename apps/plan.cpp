@@ -3,8 +3,8 @@
 #include "apps/plan_report.hpp"
 #include "apps/subject.hpp"
 #include "core/errors.hpp"
-#include "io/step_schedule.hpp"
-#include "io/text_files.hpp"
+#include "io/data/step_schedule.hpp"
+#include "io/data/text_files.hpp"
 
 #include <fmt/format.h>
 

@@ -1,8 +1,8 @@
 /// SPDX-License-Identifier: Apache-2.0
 #include "apps/plan_report.hpp"
 
-#include "io/progress.hpp"
-#include "io/svg_plot.hpp"
+#include "io/report/progress.hpp"
+#include "io/report/svg_plot.hpp"
 
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>

@@ -1,7 +1,7 @@
 /// How `atoll plan` tells what it found: text, JSON, a plot. SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include "io/system_profile.hpp"
+#include "io/config/system_profile.hpp"
 #include "model/plan.hpp"
 
 #include <cstddef>

@@ -1,8 +1,8 @@
 /// What `atoll inspect` and `atoll plan` are asked about: a run, or a model. SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include "io/config/run_config.hpp"
 #include "io/model_file.hpp"
-#include "io/run_config.hpp"
 
 #include <optional>
 #include <string>

@@ -1,9 +1,9 @@
 /// atoll tokenize: text files to token files. SPDX-License-Identifier: Apache-2.0
-#include "io/tokenize.hpp"
+#include "io/data/tokenize.hpp"
 
 #include "apps/commands.hpp"
 #include "core/errors.hpp"
-#include "io/progress.hpp"
+#include "io/report/progress.hpp"
 
 #include <CLI/CLI.hpp>
 #include <fmt/core.h>

@@ -7,7 +7,7 @@
 /// it drops both from the page cache, restores, and reads the bare files. Prints bytes a second of each, and the median
 /// of the ratios.
 #include "core/timer.hpp"
-#include "io/training_state.hpp"
+#include "io/checkpoint/training_state.hpp"
 #include "parallel/runtime.hpp"
 
 #include <CLI/CLI.hpp>

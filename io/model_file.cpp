@@ -1,9 +1,9 @@
 /// SPDX-License-Identifier: Apache-2.0
 #include "io/model_file.hpp"
 
+#include "io/checkpoint/training_state.hpp"
 #include "io/hdf5.hpp"
 #include "io/pending_file.hpp"
-#include "io/training_state.hpp"
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>

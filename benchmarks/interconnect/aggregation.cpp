@@ -7,7 +7,7 @@
 /// The aggregation also weighs, checks that all is finite, and measures the drift. MPI_Allreduce spins while it waits,
 /// so give every rank a core.
 #include "core/timer.hpp"
-#include "io/text_files.hpp"
+#include "io/data/text_files.hpp"
 #include "model/initialise.hpp"
 #include "model/parameters.hpp"
 #include "parallel/federation.hpp"

@@ -1,0 +1,196 @@
+/// Text files to token files: what is read, left out, split, refused. SPDX-License-Identifier: Apache-2.0
+#include "io/data/tokenize.hpp"
+
+#include "core/errors.hpp"
+#include "io/data/token_file.hpp"
+#include "io/tokenizer/tokenizer.hpp"
+#include "tests/io/scratch_folder.hpp"
+
+#include <gtest/gtest.h>
+
+#include <set>
+
+namespace atl {
+namespace {
+
+using namespace std::string_literals;
+
+/// The texts of a token file's documents.
+std::vector<std::string> documents_of(const std::string& path) {
+  const TokenFile file(path);
+  file.scan_all();
+  std::vector<std::uint64_t> offsets(static_cast<std::size_t>(file.documents()) + 1);
+  file.read_offsets(0, offsets);
+  std::vector<std::string> texts;
+  for (std::size_t d = 0; d + 1 < offsets.size(); ++d) {
+    std::vector<std::int32_t> tokens(offsets[d + 1] - offsets[d]);
+    file.read(static_cast<std::int64_t>(offsets[d]), tokens);
+    EXPECT_EQ(tokens.front(), ByteTokenizer::begin_of_document);
+    EXPECT_EQ(tokens.back(), ByteTokenizer::end_of_document);
+    EXPECT_EQ(tokens, ByteTokenizer::encode(ByteTokenizer::decode(tokens)));
+    texts.push_back(ByteTokenizer::decode(tokens));
+  }
+  return texts;
+}
+
+TokenizeOptions options_for(const ScratchFolder& folder, const std::vector<std::string>& inputs) {
+  TokenizeOptions options;
+  options.inputs = inputs;
+  options.output = folder / "out";
+  return options;
+}
+
+using Texts = std::vector<std::string>;
+
+TEST(Tokenize, ReadsFoldersInOrderAndLeavesOutWhatIsNoText) {
+  const ScratchFolder folder;
+  folder.write("in/b.txt", "second");
+  folder.write("in/a/z.rst", "first, größer");
+  folder.write("in/c.html", "third");
+  folder.write("in/.hidden", "no");
+  folder.write("in/.git/x", "no");
+  folder.write("in/binary", "a\0b"s);
+  folder.write("in/latin1", "gr\xfc\xdf");
+  folder.write("in/empty", "");
+  folder.write("in/d.gz", "\x1f\x8b\x08 something");
+  std::filesystem::create_symlink(folder / "in/b.txt", folder / "in/e.txt");
+  std::filesystem::create_symlink(folder / "nowhere", folder / "in/f.txt");
+  auto options = options_for(folder, {folder / "in"});
+  options.eval_fraction = 0;
+  const auto result = tokenize(options);
+  EXPECT_EQ(documents_of(result.train.path), (Texts{"first, größer", "second", "third"}));
+  EXPECT_EQ(result.train.documents, 3);
+  EXPECT_EQ(result.train.bytes, 15 + 6 + 5);
+  EXPECT_EQ(result.train.tokens, 15 + 6 + 5 + 6);
+  EXPECT_EQ(result.invalid.count, 2);
+  EXPECT_EQ(result.invalid.example, folder / "in/binary");
+  EXPECT_EQ(result.empty.count, 1);
+  EXPECT_EQ(result.compressed.count, 1);
+  EXPECT_EQ(result.duplicate.count, 1);
+  EXPECT_EQ(result.eval.path, "");
+  EXPECT_FALSE(std::filesystem::exists(folder / "out/eval.h5"));
+
+  options.overwrite = true;
+  options.extensions = {".rst", ".html"};
+  EXPECT_EQ(documents_of(tokenize(options).train.path), (Texts{"first, größer", "third"}));
+  options.extensions = {};
+  options.invalid = InvalidText::replace;  // brings in latin1, not the binary file
+  EXPECT_EQ(documents_of(tokenize(options).train.path),
+            (Texts{"first, größer", "second", "third", "gr\xef\xbf\xbd\xef\xbf\xbd"}));
+}
+
+TEST(Tokenize, NamedFilesThatAreNoTextAreErrors) {
+  const ScratchFolder folder;
+  const auto good = folder.write("good.txt", "good"), bad = folder.write("bad.txt", "ab\xff");
+  const auto zero = folder.write("zero", "a\0"s), packed = folder.write("x.txt.gz", "\x1f\x8b\x08 something");
+  const auto message = [&](const std::string& path) {
+    return message_of<DataError>([&] { tokenize(options_for(folder, {path, good})); });
+  };
+  EXPECT_EQ(message(bad).find(bad + ": byte 2 is not valid UTF-8 text; "), 0u) << message(bad);
+  EXPECT_EQ(message(zero).find(zero + ": byte 1 is not valid UTF-8 text (it has zero bytes"), 0u) << message(zero);
+  EXPECT_EQ(message(packed), packed + ": is compressed; decompress it first (gzip -d)");
+  EXPECT_NE(message(folder / "none").find("none: cannot read it: No such file"), std::string::npos);
+  EXPECT_EQ(message("/dev/null").find("/dev/null: is neither a file nor a folder"), 0u);
+  EXPECT_TRUE(std::filesystem::is_empty(folder / "out"));  // nothing half-made
+
+  auto options = options_for(folder, {bad, good, packed});
+  options.eval_fraction = 0;
+  options.invalid = InvalidText::skip;
+  EXPECT_EQ(documents_of(tokenize(options).train.path), (Texts{"good"}));
+  options.inputs = {bad, packed};
+  options.overwrite = true;
+  EXPECT_NE(message_of<DataError>([&] { tokenize(options); }).find("no text to tokenize: of 2 files"),
+            std::string::npos);
+}
+
+TEST(Tokenize, SplitIsByDocumentCompleteAndReproducible) {
+  const ScratchFolder folder;
+  for (int i = 0; i < 400; ++i) folder.write("in/" + std::to_string(1000 + i), "document " + std::to_string(i));
+  auto options = options_for(folder, {folder / "in"});
+  options.eval_fraction = 0.25;
+  const auto first = tokenize(options);
+  EXPECT_NEAR(static_cast<double>(first.eval.documents), 100, 35);  // four standard deviations
+  const auto train = documents_of(first.train.path), eval = documents_of(first.eval.path);
+  std::set<std::string> all(train.begin(), train.end());
+  all.insert(eval.begin(), eval.end());
+  EXPECT_EQ(train.size() + eval.size(), 400u);
+  EXPECT_EQ(all.size(), 400u);
+
+  options.output = folder / "again";
+  const auto again = tokenize(options);
+  EXPECT_EQ(content_of(first.train.path), content_of(again.train.path));
+  EXPECT_EQ(content_of(first.eval.path), content_of(again.eval.path));
+  options.output = folder / "other";
+  options.seed = 2;
+  EXPECT_NE(documents_of(tokenize(options).eval.path), eval);
+}
+
+TEST(Tokenize, BothSidesHaveADocument) {
+  const ScratchFolder folder;
+  const auto a = folder.write("a", "aaa"), b = folder.write("b", "bbb");
+  for (const double fraction : {1e-9, 0.5, 1 - 1e-9}) {
+    auto options = options_for(folder, {a, b});
+    options.eval_fraction = fraction;
+    options.overwrite = true;
+    const auto result = tokenize(options);
+    EXPECT_EQ(result.train.documents, 1);
+    EXPECT_EQ(result.eval.documents, 1);
+    EXPECT_FALSE(result.split_inside_document);
+  }
+}
+
+TEST(Tokenize, OneDocumentIsSplitBetweenCharacters) {
+  const ScratchFolder folder;
+  std::string text;
+  for (int i = 0; i < 100; ++i) text += "€";
+  auto options = options_for(folder, {folder.write("one.txt", text)});
+  options.overwrite = true;
+  for (const double fraction : {0.1, 0.104, 0.107}) {
+    options.eval_fraction = fraction;
+    const auto result = tokenize(options);
+    EXPECT_TRUE(result.split_inside_document);
+    const auto train = documents_of(result.train.path), eval = documents_of(result.eval.path);
+    ASSERT_EQ(train.size(), 1u);
+    ASSERT_EQ(eval.size(), 1u);
+    EXPECT_EQ(train[0] + eval[0], text);
+    EXPECT_EQ(eval[0].size() % 3, 0u);
+    EXPECT_NEAR(static_cast<double>(eval[0].size()), 300 * fraction, 3);
+  }
+  options.inputs = {folder.write("short.txt", "€")};
+  EXPECT_NE(message_of<DataError>([&] { tokenize(options); }).find("too short to split"), std::string::npos);
+}
+
+TEST(Tokenize, LargeFilesInPieces) {  // characters lie across the borders of the pieces of 1 MiB
+  const ScratchFolder folder;
+  std::string text = "x";
+  while (text.size() < 5000000) text += "€";
+  auto options = options_for(folder, {folder.write("large.txt", text)});
+  options.eval_fraction = 0;
+  std::int64_t last = 0, whole = 0;
+  const auto result = tokenize(options, [&](std::int64_t done, std::int64_t total) {
+    EXPECT_GE(done, last);
+    last = done;
+    whole = total;
+  });
+  EXPECT_EQ(documents_of(result.train.path), (Texts{text}));
+  EXPECT_EQ(last, whole);
+}
+
+TEST(Tokenize, WrongOptions) {
+  const ScratchFolder folder;
+  const auto good = folder.write("good.txt", "good");
+  auto options = options_for(folder, {good});
+  options.eval_fraction = 1;
+  EXPECT_EQ(message_of<ConfigError>([&] { tokenize(options); }), "--eval-fraction 1 is not in [0, 1)");
+  options.eval_fraction = 0;
+  options.extensions = {"txt"};
+  EXPECT_NE(message_of<ConfigError>([&] { tokenize(options); }).find("'txt' should start with a dot"),
+            std::string::npos);
+  options.extensions = {};
+  tokenize(options);
+  EXPECT_EQ(message_of<ConfigError>([&] { tokenize(options); }),
+            (folder / "out/train.h5") + " exists already; give another --output, or --overwrite to replace it");
+}
+
+}  // namespace
+}  // namespace atl
