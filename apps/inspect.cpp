@@ -4,7 +4,7 @@
 #include "apps/inspect_checkpoint.hpp"
 #include "apps/subject.hpp"
 #include "io/checkpoint/reader.hpp"
-#include "io/checkpoint/training_state.hpp"
+#include "io/checkpoint/run_checkpoints.hpp"
 #include "io/data/step_schedule.hpp"
 #include "io/report/progress.hpp"
 #include "model/memory_plan.hpp"
@@ -65,10 +65,7 @@ Inspection inspect_group(const Subject& subject, const ProcessGrid& grid) {
                                config.checkpoint.moments);
   };
   const bool federated = is_federated(config.parallel.strategy);
-  if (config.checkpoint.async && config.checkpoint.every > 0)
-    options.checkpoint_copy =
-        element * largest_copy(contents(federated && config.checkpoint.align == CheckpointOptions::Align::step),
-                               llama_units(subject.model), grid);
+  options.checkpoint_copy = checkpoint_copy_bytes(config, subject.model, grid);
   return {subject,
           grid,
           options.shape,

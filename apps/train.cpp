@@ -130,7 +130,7 @@ int train(const RunConfig& config, const LlamaConfig& llama, const Runtime& runt
   Optimizer<T> optimizer(config.optimizer, parameters, communicators.shard);
   Federation<T> federation(config.federation, config.train.steps, grid, communicators, links, *replica, parameters);
   const TrainingState<T> state{parameters, optimizer, federation};
-  RunCheckpoints<T> checkpoints(config, llama, *data.train, grid, communicators, nodes);
+  RunCheckpoints<T> checkpoints(config, llama, *data.train, grid, communicators);
   const TrainingPosition start = checkpoints.resume(exec, state);
   limit.expect_save(checkpoints.expected_bytes());
 
@@ -210,10 +210,7 @@ int train(const RunConfig& config, const LlamaConfig& llama, const Runtime& runt
   }
   log.finish();
   const std::string path = model_path(config);
-  save_model(exec, path,
-             {llama, config.train.steps, log.tokens(), config.data.eval, config.data.sequence_length, config.run.seed,
-              config.data.synthetic_eval_tokens},
-             parameters, grid, communicators);
+  save_model(exec, path, model_info(config, llama, config.train.steps, log.tokens()), parameters, grid, communicators);
   spdlog::info("model saved as {}", path);
   checkpoints.finish(log);
   return static_cast<int>(ExitCode::done);

@@ -73,8 +73,7 @@ int run(const Arguments& arguments, const Runtime& runtime) {
   const TrainingState<float> state{parameters, optimizer, federation};
   const CheckpointContents contents = checkpoint_contents(FederationOptions{}, OptimizerOptions::Kind::adamw,
                                                           grid.number_of_groups(), false, SavedMoments::all);
-  CheckpointWriter writer({arguments.folder + "/checkpoints", arguments.writers, false, 1, 0}, grid, world,
-                          std::vector<int>(static_cast<std::size_t>(world.size()), 0));
+  CheckpointWriter writer({arguments.folder + "/checkpoints", arguments.writers, false, 1, 0}, grid, world);
 
   LlamaConfig model = llama_preset("tiny");
   const std::uint64_t mine = [&] {
@@ -170,7 +169,7 @@ int main(int argc, char** argv) {
   program.add_option("--parameters", arguments.parameters, "Of the model; 12 bytes each with AdamW's moments");
   program.add_option("--repeats", arguments.repeats);
   program.add_option("--groups", arguments.groups, "Federation groups");
-  program.add_option("--writers", arguments.writers, "Data files; 0: one");
+  program.add_option("--writers", arguments.writers, "Data files; 0: one a rank");
   program.add_flag("--warm", arguments.warm, "Leave files in the page cache before they are read");
   CLI11_PARSE(program, argc, argv);
   atl::Runtime runtime(argc, argv);

@@ -8,7 +8,6 @@
 
 #include <cstdlib>
 #include <iterator>
-#include <map>
 
 namespace atl {
 
@@ -84,18 +83,14 @@ std::uint64_t largest_copy(const CheckpointContents& contents, const std::vector
   return elements;
 }
 
-std::vector<int> files_of_ranks(int writers, const std::vector<int>& nodes) {
-  const auto ranks = static_cast<std::int64_t>(nodes.size());
+std::vector<int> files_of_ranks(int writers, int ranks) {
   if (writers > ranks)
     throw ConfigError(
-        fmt::format("checkpoint.writers = {} is more than the {} ranks; give at most as many, or 0 for one file a node",
+        fmt::format("checkpoint.writers = {} is more than the {} ranks; give at most as many, or 0 for one file a rank",
                     writers, ranks));
+  if (writers == 0) writers = ranks;
   std::vector<int> files;
-  std::map<int, int> seen;  // node -> file
-  for (std::int64_t rank = 0; rank < ranks; ++rank)
-    files.push_back(
-        writers > 0 ? static_cast<int>(rank * writers / ranks)
-                    : seen.emplace(nodes[static_cast<std::size_t>(rank)], static_cast<int>(seen.size())).first->second);
+  for (std::int64_t rank = 0; rank < ranks; ++rank) files.push_back(static_cast<int>(rank * writers / ranks));
   return files;
 }
 

@@ -60,9 +60,9 @@ std::uint64_t checkpoint_elements(const CheckpointContents& contents, std::uint6
 std::uint64_t largest_copy(const CheckpointContents& contents, const std::vector<UnitSpec>& units,
                            const ProcessGrid& grid);
 
-/// The data file that each rank writes to: `writers` files for neighbouring ranks, as many each; 0: one for each node,
-/// where `nodes` has the node of every rank. Files are numbered from 0, none is empty. ConfigError if there are more
-/// writers than ranks.
-std::vector<int> files_of_ranks(int writers, const std::vector<int>& nodes);
+/// The data file that each of `ranks` ranks writes to: `writers` files for neighbouring ranks, as many each; 0: one for
+/// each rank, since ranks that write into one file wait for each other in most file systems. Files are numbered from 0,
+/// none is empty. ConfigError if there are more writers than ranks.
+std::vector<int> files_of_ranks(int writers, int ranks);
 
 }  // namespace atl

@@ -10,7 +10,6 @@
 #include <algorithm>
 #include <array>
 #include <map>
-#include <random>
 #include <sstream>
 
 namespace atl {
@@ -30,9 +29,16 @@ std::map<std::string, Json> flat(const Json& configuration) {
   return keys;
 }
 
-std::string random_id() {
-  std::random_device device;
-  return fmt::format("{:08x}{:08x}", device(), device());
+}  // namespace
+
+std::uint64_t checkpoint_copy_bytes(const RunConfig& config, const LlamaConfig& model, const ProcessGrid& grid) {
+  const CheckpointOptions& options = config.checkpoint;
+  if (!options.async || options.every == 0) return 0;
+  const bool in_round = is_federated(config.parallel.strategy) && options.align == CheckpointOptions::Align::step;
+  const std::uint64_t element = config.train.precision == Precision::fp64 ? 8 : 4;
+  return element * largest_copy(checkpoint_contents(config.federation, config.optimizer.kind, grid.number_of_groups(),
+                                                    in_round, options.moments),
+                                llama_units(model), grid);
 }
 
 ModelInfo model_info(const RunConfig& config, const LlamaConfig& model, std::int64_t step, std::int64_t tokens) {
@@ -44,8 +50,6 @@ ModelInfo model_info(const RunConfig& config, const LlamaConfig& model, std::int
           config.run.seed,
           config.data.synthetic_eval_tokens};
 }
-
-}  // namespace
 
 nlohmann::ordered_json data_identity(const TokenSource& source) {
   return {{"tokens", source.tokens()}, {"fingerprint", source.fingerprint()}};
@@ -97,8 +101,7 @@ std::string accepted_changes(const CheckpointManifest& manifest, const RunConfig
 
 template <class T>
 RunCheckpoints<T>::RunCheckpoints(const RunConfig& config, const LlamaConfig& model, const TokenSource& data,
-                                  const ProcessGrid& grid, const Communicators& communicators,
-                                  const std::vector<int>& nodes)
+                                  const ProcessGrid& grid, const Communicators& communicators)
     : config_(config),
       model_(model),
       grid_(grid),
@@ -106,8 +109,8 @@ RunCheckpoints<T>::RunCheckpoints(const RunConfig& config, const LlamaConfig& mo
       data_(data_identity(data)),
       store_(config.run.dir + "/checkpoints"),
       writer_({store_.folder(), config.checkpoint.writers, config.checkpoint.async, config.checkpoint.keep,
-               config.checkpoint.keep_every},
-              grid, communicators.world, nodes) {
+               config.checkpoint.keep_every, checkpoint_copy_bytes(config, model, grid)},
+              grid, communicators.world) {
   run_id_ = communicators.world.broadcast(random_id());
 }
 

@@ -18,6 +18,12 @@ namespace atl {
 std::string accepted_changes(const CheckpointManifest& manifest, const RunConfig& config, const LlamaConfig& model,
                              const nlohmann::ordered_json& data);
 
+/// Host memory of the rank that copies most for a scheduled save; 0 where none is made beside training.
+std::uint64_t checkpoint_copy_bytes(const RunConfig& config, const LlamaConfig& model, const ProcessGrid& grid);
+
+/// What a saved model says of the run.
+ModelInfo model_info(const RunConfig& config, const LlamaConfig& model, std::int64_t step, std::int64_t tokens);
+
 /// What identifies training data in a manifest.
 nlohmann::ordered_json data_identity(const TokenSource& source);
 
@@ -27,7 +33,7 @@ class RunCheckpoints {
  public:
   /// Collective over the world. ConfigError (on all ranks) for keys of [checkpoint] that do not fit the job.
   RunCheckpoints(const RunConfig& config, const LlamaConfig& model, const TokenSource& data, const ProcessGrid& grid,
-                 const Communicators& communicators, const std::vector<int>& nodes);
+                 const Communicators& communicators);
 
   /// Restores the state as checkpoint.resume says; the position where training goes on, step 0 for a new run. With
   /// "auto" incomplete and corrupt checkpoints are skipped with a warning; if there are only such, or a given one is

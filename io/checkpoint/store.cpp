@@ -9,6 +9,7 @@
 #include <algorithm>
 #include <charconv>
 #include <filesystem>
+#include <random>
 #include <system_error>
 
 namespace atl {
@@ -34,6 +35,11 @@ void rename(const std::string& from, const std::string& to) {
 }
 
 }  // namespace
+
+std::string random_id() {
+  std::random_device device;
+  return fmt::format("{:08x}{:08x}", device(), device());
+}
 
 std::string CheckpointStore::path_of(std::int64_t step) const {
   return fmt::format("{}/{}{:06d}", folder_, step_prefix, step);

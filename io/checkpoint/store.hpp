@@ -13,6 +13,9 @@ struct CheckpointEntry {
   std::string path;
 };
 
+/// 64 random bits, as 16 hexadecimal digits: for names that nobody else has.
+std::string random_id();
+
 /// <run>/checkpoints. Of one rank (rank 0) unless it says otherwise.
 class CheckpointStore {
  public:

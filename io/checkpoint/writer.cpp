@@ -14,7 +14,6 @@
 #include <filesystem>
 #include <fstream>
 #include <future>
-#include <random>
 #include <tuple>
 
 namespace atl {
@@ -23,11 +22,6 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 using Hashes = std::vector<std::vector<std::uint64_t>>;
-
-std::string random_name() {
-  std::random_device device;
-  return fmt::format("{:08x}{:08x}{:08x}{:08x}", device(), device(), device(), device());
-}
 
 template <class Result>
 bool ready(const std::future<Result>& future) {
@@ -98,15 +92,15 @@ struct CheckpointWriter::Save {
   bool sent = false, ended = false, told = false;
 };
 
-CheckpointWriter::CheckpointWriter(const Options& options, const ProcessGrid& grid, const Communicator& world,
-                                   const std::vector<int>& nodes)
+CheckpointWriter::CheckpointWriter(const Options& options, const ProcessGrid& grid, const Communicator& world)
     : options_(options),
       grid_(grid),
       world_(world),
-      files_(files_of_ranks(options.writers, nodes)),
+      files_(files_of_ranks(options.writers, world.size())),
       file_(world, files_[static_cast<std::size_t>(world.rank())], world.rank()),
       mailbox_(world),
       store_(options.folder) {
+  if (options.async) copy_ = decltype(copy_)("atoll::checkpoint_copy", options.copy_bytes);
   places_.resize(static_cast<std::size_t>(world.size()));
   for (int g = 0; g < grid.number_of_groups(); ++g)
     for (int r = 0; r < grid.groups()[static_cast<std::size_t>(g)].ranks(); ++r)
@@ -129,7 +123,7 @@ void CheckpointWriter::lay_out(Save& save, const std::vector<UnitSpec>& units, c
     if (world_.rank() != 0) return;
     std::uint64_t elements = 0;
     for (const std::size_t size : save.manifest.unit_sizes) elements += arrays.size() * size;
-    save.temporary = store_.begin(random_name(), elements * size_of(element));
+    save.temporary = store_.begin(random_id(), elements * size_of(element));
     std::vector<ModelPart> parts;
     for (int rank = 0; rank < world_.size(); ++rank)
       for (const CheckpointPart& part : parts_of(rank, save, {CheckpointArray{}}))

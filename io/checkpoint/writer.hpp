@@ -43,11 +43,13 @@ class CheckpointWriter {
     int writers = 0;     ///< as of files_of_ranks
     bool async = true;
     std::int64_t keep = 0, keep_every = 0;  ///< as of CheckpointStore::remove_old
+    /// Of this rank's copy, made and touched at the start, so that the first save stalls no longer than the others; a
+    /// larger save makes a larger one.
+    std::uint64_t copy_bytes = 0;
   };
 
-  /// `nodes`: node of every rank. Collective over the world. ConfigError for too many writers.
-  CheckpointWriter(const Options& options, const ProcessGrid& grid, const Communicator& world,
-                   const std::vector<int>& nodes);
+  /// Collective over the world. ConfigError for too many writers.
+  CheckpointWriter(const Options& options, const ProcessGrid& grid, const Communicator& world);
   ~CheckpointWriter();
   CheckpointWriter(const CheckpointWriter&) = delete;
   CheckpointWriter& operator=(const CheckpointWriter&) = delete;

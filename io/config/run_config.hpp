@@ -59,7 +59,7 @@ struct CheckpointOptions {
   std::int64_t keep = 2;        ///< newest ones that stay; 0: all
   std::int64_t keep_every = 0;  ///< those whose step is a multiple of it stay for ever; 0: none
   bool async = true;            ///< written beside training, from a copy
-  int writers = 0;              ///< data files; 0: one a node
+  int writers = 0;              ///< data files; 0: one a rank
   SavedMoments moments = SavedMoments::all;
   std::string resume = "auto";  ///< "auto", "never", or the path of a checkpoint
 };

@@ -226,7 +226,7 @@ void add_checkpoint(ConfigTable& table, CheckpointOptions& checkpoint) {
   table.add("checkpoint.async", &checkpoint.async,
             "Whether files are written beside training, from a copy in host memory; otherwise training waits.");
   table.add("checkpoint.writers", &checkpoint.writers, at_least(0),
-            "Data files of a checkpoint, each written by neighbouring ranks; 0: one a node.");
+            "Data files of a checkpoint, each written by neighbouring ranks; 0: one a rank.");
   table.add_choice<SavedMoments>(
       "checkpoint.moments", &checkpoint.moments,
       {{"all", SavedMoments::all}, {"average", SavedMoments::average}, {"none", SavedMoments::none}},

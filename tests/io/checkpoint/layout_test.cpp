@@ -90,16 +90,15 @@ TEST(CheckpointLayout, NamesAreReadBack) {
     EXPECT_NE(message_of<DataError>([&] { CheckpointArray::from_name(wrong); }), "") << wrong;
 }
 
-TEST(CheckpointLayout, AFileANodeOrAsManyAsAsked) {
+TEST(CheckpointLayout, AFileARankOrAsManyAsAsked) {
   using Files = std::vector<int>;
-  EXPECT_EQ(files_of_ranks(0, {0, 0, 0, 0}), (Files{0, 0, 0, 0}));
-  EXPECT_EQ(files_of_ranks(0, {0, 0, 1, 1, 2}), (Files{0, 0, 1, 1, 2}));
-  EXPECT_EQ(files_of_ranks(0, {2, 0, 2, 1}), (Files{0, 1, 0, 2}));  // in the order of their first ranks
-  EXPECT_EQ(files_of_ranks(2, {0, 0, 0, 0}), (Files{0, 0, 1, 1}));
-  EXPECT_EQ(files_of_ranks(4, {0, 0, 0, 0}), (Files{0, 1, 2, 3}));
-  const Files uneven = files_of_ranks(3, std::vector<int>(8, 0));
+  EXPECT_EQ(files_of_ranks(0, 4), (Files{0, 1, 2, 3}));
+  EXPECT_EQ(files_of_ranks(1, 3), (Files{0, 0, 0}));
+  EXPECT_EQ(files_of_ranks(2, 4), (Files{0, 0, 1, 1}));
+  EXPECT_EQ(files_of_ranks(4, 4), (Files{0, 1, 2, 3}));
+  const Files uneven = files_of_ranks(3, 8);
   EXPECT_EQ((std::set<int>(uneven.begin(), uneven.end())), (std::set<int>{0, 1, 2}));
-  const std::string message = message_of<ConfigError>([] { files_of_ranks(5, {0, 0, 0, 0}); });
+  const std::string message = message_of<ConfigError>([] { files_of_ranks(5, 4); });
   EXPECT_NE(message.find("checkpoint.writers = 5"), std::string::npos) << message;
 }
 

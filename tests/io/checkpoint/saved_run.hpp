@@ -27,16 +27,16 @@ inline LlamaConfig small_config(std::int64_t hidden = 4, std::int64_t vocabulary
   return config;
 }
 
-/// Every rank of the world is a group of its own; model and moments are made-up numbers, other ones in every group and
-/// at every step.
+/// Every rank of the world is a group of its own, unless `groups` says how many there are; model and moments are
+/// made-up numbers, other ones in every group and at every step.
 struct SavedRun {
   explicit SavedRun(const std::string& folder, const LlamaConfig& model = small_config(), bool async = true,
-                    std::int64_t keep = 0)
+                    std::int64_t keep = 0, int writers = 1, int groups = world_ranks())
       : config(model),
-        run(grid_of(std::vector<GroupShape>(static_cast<std::size_t>(world_ranks()))), config, options()),
+        run(grid_of(std::vector<GroupShape>(static_cast<std::size_t>(groups), {1, world_ranks() / groups})), config,
+            options()),
         world(run.communicators.world),
-        writer({folder, 0, async, keep, 0}, run.grid, world,
-               std::vector<int>(static_cast<std::size_t>(world.size()), 0)) {}
+        writer({folder, writers, async, keep, 0}, run.grid, world) {}
 
   static TinyOptions options() {
     TinyOptions options;
