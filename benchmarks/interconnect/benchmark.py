@@ -6,20 +6,20 @@ import argparse
 import json
 import os
 import re
-import shutil
 import signal
 import sys
 import time
 from pathlib import Path
 
+sys.path.insert(1, str(Path(__file__).resolve().parents[1] / "common"))
+
 import aggregation
 import overlap
 import perplexity
 import throughput
-from launch import Failure
+from processes import Failure, find_program
 
 PARTS = {"throughput": throughput, "overlap": overlap, "aggregation": aggregation, "perplexity": perplexity}
-ROOT = Path(__file__).resolve().parents[2]
 
 
 def arguments():
@@ -69,7 +69,7 @@ def arguments():
     options.layouts = layouts(parser, options)
     options.settings = settings(parser, options)
     options.output = options.output.resolve()
-    options.atoll = find_program(parser, options, "atoll")
+    options.atoll = find_program(parser, options.build, "atoll")
     options.say = lambda text: print(f"{time.strftime('%H:%M:%S')}  {text}", file=sys.stderr, flush=True)
     return options
 
@@ -111,21 +111,6 @@ def layouts(parser, options):
     nodes = 2 if cores < 8 else 4
     ranks = max(1, min(4, cores // nodes))
     return [(nodes, ranks), (nodes, 2 * ranks)]  # one rank per core, and two
-
-
-def find_program(parser, options, name):
-    if options.build:
-        path = (options.build / "bin" / name).resolve()
-        if not os.access(path, os.X_OK):
-            parser.error(f"--build {options.build}: there is no bin/{name}")
-        return path
-    path = ROOT / "build" / "default" / "bin" / name
-    if os.access(path, os.X_OK):
-        return path
-    if found := shutil.which(name):
-        return Path(found)
-    parser.error(f"{name} is neither in {path.parent} nor in PATH; build it, or give --build")
-    return None
 
 
 def stop(number, _):

@@ -2,59 +2,14 @@
 
 import os
 import shlex
-import shutil
-import signal
 import subprocess
 import time
 from pathlib import Path
 
+from processes import Failure, end, mpiexec, tail
+
 NETWORK = Path(__file__).resolve().parent / "network.sh"
 GRACE_SECONDS = 5  # from the last thing that a program writes to its end; then MPI_Finalize hangs
-
-
-class Failure(Exception):
-    """Something did not work: the benchmark ends with this message."""
-
-
-def mpiexec():
-    for name in ("mpiexec.mpich", "mpiexec.hydra", "mpiexec"):
-        if path := shutil.which(name):
-            return path
-    raise Failure("mpiexec is not in PATH; install an MPI library, or give --launcher")
-
-
-def descendants(pid):
-    """All processes below `pid`, those in namespaces too."""
-    children = {}
-    for entry in Path("/proc").iterdir():
-        if entry.name.isdigit():
-            try:
-                parent = int((entry / "stat").read_text().rpartition(")")[2].split()[1])
-            except (OSError, IndexError, ValueError):
-                continue  # it has ended
-            children.setdefault(parent, []).append(int(entry.name))
-    found, queue = [], [pid]
-    while queue:
-        below = children.get(queue.pop(), [])
-        found += below
-        queue += below
-    return found
-
-
-def end(process):
-    """Ends a launcher and all that it started."""
-    below = descendants(process.pid)
-    process.terminate()
-    try:
-        process.wait(3)
-    except subprocess.TimeoutExpired:
-        process.kill()
-        process.wait()
-    for pid in below:
-        try:
-            os.kill(pid, signal.SIGKILL)
-        except ProcessLookupError:
-            pass
 
 
 class Launcher:
@@ -119,11 +74,6 @@ class Launcher:
 
     def close(self):
         pass
-
-
-def tail(log, lines=15):
-    text = Path(log).read_text(errors="replace").splitlines()
-    return "\n".join("    " + line for line in text[-lines:])
 
 
 class RealNetwork(Launcher):

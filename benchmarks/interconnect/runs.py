@@ -7,7 +7,7 @@ import subprocess
 from dataclasses import dataclass
 from pathlib import Path
 
-from launch import Failure
+from processes import Failure
 
 STRATEGIES = ("fsdp", "hsdp", "fl+fsdp", "fl+hsdp")
 
