@@ -51,8 +51,7 @@ def search(options, size, precision, program, budget):
                 over = length
             else:
                 fits[length] = peak
-            most = max(fits, default=0)
-            if over and over - most <= max(STEP, CLOSE * over) or over == STEP:
+            if close_enough(fits, over):
                 break
             length = following(fits, over, budget)
     except Unsupported as problem:
@@ -70,6 +69,10 @@ def line(fits):
     """Length as a function of memory, through the two longest."""
     (a, at_a), (b, at_b) = sorted(fits.items())[-2:]
     return lambda memory: b + (memory - at_b) * (b - a) / max(at_b - at_a, 1)
+
+
+def close_enough(fits, over):
+    return over is not None and over - max(fits, default=0) <= max(STEP, CLOSE * over)
 
 
 def following(fits, over, budget):

@@ -1,6 +1,7 @@
 """Tokens per second of atoll and the peers, interleaved, with agreement of the losses.
 SPDX-License-Identifier: Apache-2.0"""
 
+import math
 import statistics
 
 import cases
@@ -112,8 +113,9 @@ def counterpart(program, samples):
 
 
 def difference(losses, others):
-    """Largest relative difference of a step."""
-    return max(abs(a - b) / abs(b) for a, b in zip(losses, others))
+    """Largest relative difference of a step; infinite where a loss is not finite."""
+    differences = [abs(a - b) / abs(b) for a, b in zip(losses, others, strict=True)]
+    return max(d if math.isfinite(d) else math.inf for d in differences)
 
 
 def summarise(values):
