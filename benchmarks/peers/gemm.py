@@ -38,7 +38,7 @@ def main():
             for m, n, k in SIZES:
                 x, weight = torch.randn(m, k).to(element), torch.randn(n, k).to(element)
                 found.append({"precision": precision, "m": m, "n": n, "k": k, "default": rate(F.linear, x, weight),
-                              "onednn": rate(llama.OneDnnLinear.product, x, weight)})
+                              "onednn": rate(llama.onednn_product, x, weight)})
     print(json.dumps(found))
 
 

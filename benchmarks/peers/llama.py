@@ -10,25 +10,32 @@ import torch.nn.functional as F
 from torch import nn
 
 
-class OneDnnLinear(torch.autograd.Function):
-    """x W^T by oneDNN also in fp32, where PyTorch itself calls MKL, which is slow on processors that are not Intel's.
-    It is the operator that Inductor calls. x: (..., in), weight: (out, in)."""
+@torch.library.custom_op("peers::onednn_product", mutates_args=())
+def onednn_product(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+    """a b^T by oneDNN also in fp32, where PyTorch itself calls MKL, which is slow on processors that are not Intel's.
+    It is the operator of Inductor's for weights that do not change. a: (..., k), b: (n, k)."""
+    return torch.ops.mkldnn._linear_pointwise(a, b, None, "none", [], "")
 
-    @staticmethod
-    def product(a, b):
-        return torch.ops.mkldnn._linear_pointwise(a, b, None, "none", [], "")
+
+@onednn_product.register_fake
+def _(a, b):
+    return a.new_empty(*a.shape[:-1], b.shape[0])
+
+
+class OneDnnLinear(torch.autograd.Function):
+    """x W^T by onednn_product. x: (..., in), weight: (out, in)."""
 
     @staticmethod
     def forward(ctx, x, weight):
         ctx.save_for_backward(x, weight)
-        return OneDnnLinear.product(x, weight)
+        return onednn_product(x, weight)
 
     @staticmethod
     def backward(ctx, gradient):
         x, weight = ctx.saved_tensors
         flat = gradient.flatten(0, -2)
-        of_weight = OneDnnLinear.product(flat.t(), x.flatten(0, -2).t())
-        return OneDnnLinear.product(gradient, weight.t()), of_weight
+        of_weight = onednn_product(flat.t(), x.flatten(0, -2).t())
+        return onednn_product(gradient, weight.t()), of_weight
 
 
 class Linear(nn.Module):

@@ -27,6 +27,7 @@ PEERS = {
     "eager": {},
     "eager-onednn": {"onednn": True},
     "compile": {"compiled": True},
+    "compile-onednn": {"compiled": True, "onednn": True},
     "fsdp2": {"distributed": True},
     "fsdp2-onednn": {"distributed": True, "onednn": True},
     "fsdp2-compile": {"distributed": True, "compiled": True},

@@ -110,7 +110,7 @@ class Program:
         return f"{self.name} {self.layout}"
 
 
-ONE_PROCESS = ("eager", "eager-onednn", "compile")
+ONE_PROCESS = ("eager", "eager-onednn", "compile", "compile-onednn")
 SHARDED = ("fsdp2", "fsdp2-onednn", "fsdp2-compile")
 FEDERATED = ("fedavg-fsdp2", "fedavg-fsdp2-onednn")
 PEERS = ONE_PROCESS + SHARDED + FEDERATED

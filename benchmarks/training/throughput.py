@@ -154,7 +154,7 @@ def best(case):
     counted = [row for row in case["rows"] if row["counts"] and row["groups"] == 1]
     mine = [row for row in counted if row["program"] == "atoll"]
     text = ""
-    for what, names in (("eager", ("eager", "eager-onednn")), ("torch.compile", ("compile",)),
+    for what, names in (("eager", ("eager", "eager-onednn")), ("torch.compile", ("compile", "compile-onednn")),
                         ("FSDP2", ("fsdp2", "fsdp2-onednn", "fsdp2-compile"))):
         theirs = [row for row in counted if row["program"] in names]
         if not mine or not theirs:
