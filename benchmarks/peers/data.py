@@ -7,6 +7,7 @@ written anew here, so that the agreement of the losses also checks the order.
 import h5py
 import torch
 
+IGNORED = -100  # target of F.cross_entropy that does not count
 MASK = (1 << 64) - 1
 
 
@@ -57,7 +58,8 @@ def permutation(n, seed, epoch):
 
 class Batches:
     """What a rank trains on: of the `batch` sequences that a group of `ranks` takes in a step, every ranks-th; groups
-    take theirs one after the other."""
+    take theirs one after the other. The last sequence of the file may be shorter, and is padded; the losses agree only
+    where there is none such, as the peers take the mean of ranks that hold equally many targets."""
 
     def __init__(self, path, length, seed, batch, ranks, groups=1):
         if batch % ranks:
@@ -65,17 +67,16 @@ class Batches:
         with h5py.File(path) as file:
             self._tokens = torch.from_numpy(file["tokens"][:].astype("int64"))
         self._length, self._seed, self._batch, self._ranks, self._groups = length, seed, batch, ranks, groups
-        self._count = (len(self._tokens) - 1) // length  # the last, shorter sequence is never asked for, see below
-        if (len(self._tokens) - 1) % length:
-            raise ValueError(f"{path}: its tokens are no whole sequences of {length}, and one more")
+        self._count = -(-(len(self._tokens) - 1) // length)
 
     def step(self, step, group, rank):
         """Tokens and targets of step 0, 1, ..., each (batch / ranks, T)."""
         first = (step * self._groups + group) * self._batch
-        rows = []
-        for position in range(first + rank, first + self._batch, self._ranks):
+        shape = (self._batch // self._ranks, self._length)
+        tokens, targets = torch.zeros(shape, dtype=torch.int64), torch.full(shape, IGNORED)
+        for row, position in enumerate(range(first + rank, first + self._batch, self._ranks)):
             epoch, place = divmod(position, self._count)
             begin = permutation(self._count, self._seed, epoch)(place) * self._length
-            rows.append(self._tokens[begin : begin + self._length + 1])
-        text = torch.stack(rows)
-        return text[:, :-1].contiguous(), text[:, 1:].contiguous()
+            text = self._tokens[begin : begin + self._length + 1]
+            tokens[row, : len(text) - 1], targets[row, : len(text) - 1] = text[:-1], text[1:]
+        return tokens, targets

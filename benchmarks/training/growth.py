@@ -3,7 +3,7 @@
 import cases
 import report
 from processes import Failure
-from programs import Unsupported
+from programs import Unsupported, reason_of
 
 WARM_UP, TIMED = 1, 2
 LAYERS = (1, 2, 4, 8)
@@ -42,7 +42,7 @@ def run(options):
                 try:
                     result = options.runner.train(program, case, WARM_UP + TIMED)
                 except (Failure, Unsupported) as problem:
-                    options.say(f"{case}, {program}: {str(problem).splitlines()[0]}")
+                    options.say(f"{case}, {program}: {reason_of(problem)}")
                     del samples[program]
                     continue
                 samples[program].append(result.seconds(WARM_UP) / case.tokens)

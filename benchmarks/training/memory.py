@@ -3,7 +3,7 @@
 import cases
 import report
 from processes import Failure
-from programs import OverBudget, Unsupported
+from programs import OverBudget, Unsupported, reason_of
 
 STEPS = 2  # the second has gradients, moments and activations at once
 FIRST = 1024
@@ -57,7 +57,7 @@ def search(options, size, precision, program, budget):
     except Unsupported as problem:
         ended = str(problem)
     except Failure as problem:
-        ended = str(problem).splitlines()[0]
+        ended = reason_of(problem)
         options.say(f"{size}, {precision}, {program}: {ended}")
     row = {"size": size, "precision": precision, "program": program.name, "layout": str(program.layout),
            "groups": program.groups, "peaks": fits, "fits": max(fits, default=0), "over": over, "ended": ended}
@@ -92,11 +92,9 @@ def text_of(results):
     rows = []
     for row in results["rows"]:
         name = row["program"] + (f", {row['groups']} groups" if row["groups"] > 1 else "")
-        note = row["ended"]
-        if row["by_line"]:
-            note += f" (by the line: {row['by_line']:,} tokens)"
         rows.append([row["size"], row["precision"], row["layout"], name, f"{row['fits']:,}" if row["fits"] else "-",
-                     f"{row['over']:,}" if row["over"] else "-", note[:150].replace("|", "/") or "-"])
-    head = ["model", "precision", "ranks x threads", "program", "fits", "does not fit", "ended early"]
+                     f"{row['over']:,}" if row["over"] else "-", f"{row['by_line']:,}" if row["by_line"] else "-",
+                     row["ended"][:150].replace("|", "/") or "-"])
+    head = ["model", "precision", "ranks x threads", "program", "fits", "does not fit", "by the line", "ended by"]
     return (f"# The longest sequence in {results['budget'] / 2**30:g} GiB\n\nOne sequence a rank, {STEPS} steps; VmHWM "
             f"of all ranks together.\n\n{report.markdown_table(head, rows)}")

@@ -21,6 +21,18 @@ class Unsupported(Exception):
     """A program says that it cannot do this."""
 
 
+class RunFailure(Failure):
+    """A run came to nothing; `reason` says why in one line, the message shows its command and its log too."""
+
+    def __init__(self, reason, command, log):
+        super().__init__(f"{reason}: {shlex.join(map(str, command))}\n{tail(log)}")
+        self.reason = reason
+
+
+def reason_of(problem):
+    return getattr(problem, "reason", str(problem))
+
+
 class OverBudget(Exception):
     """A run was ended because it took more memory than it may."""
 
@@ -93,10 +105,10 @@ class Watched:
                     return
                 for state, command, log in zip(states, self._commands, self._logs):
                     if state:
-                        raise Failure(f"exit status {state}: {shlex.join(map(str, command))}\n{tail(log)}")
+                        last = (tail(log, 1) or "it said nothing").strip()
+                        raise RunFailure(f"exit status {state}: {last}", command, log)
                 if time.monotonic() - start > self._timeout:
-                    raise Failure(f"no end after {self._timeout:.0f} s: {shlex.join(map(str, self._commands[0]))}\n"
-                                  f"{tail(self._logs[0])}")
+                    raise RunFailure(f"no end after {self._timeout:.0f} s", self._commands[0], self._logs[0])
                 time.sleep(POLL_SECONDS)
         finally:
             self._end()

@@ -8,7 +8,7 @@ import cases
 import peak
 import report
 from processes import Failure
-from programs import Unsupported
+from programs import Unsupported, reason_of
 
 WARM_UP = 2  # steps that are not timed: allocation, compilation
 TIMED = 4
@@ -63,7 +63,7 @@ def measure(options, case):
                 result = options.runner.train(program, case, steps)
             except (Failure, Unsupported) as problem:
                 problems[program] = problem
-                options.say(f"{case}, {program}: {str(problem).splitlines()[0]}")
+                options.say(f"{case}, {program}: {reason_of(problem)}")
                 continue
             samples[program].append(result)
             options.say(f"{case}, {program}, {pair + 1} of {options.pairs}: "
@@ -78,7 +78,7 @@ def row_of(case, program, samples, problems):
     row = {"program": program.name, "layout": str(program.layout), "groups": program.groups, "counts": False}
     if program in problems:
         problem = problems[program]
-        row["problem"] = str(problem)
+        row["problem"], row["reason"] = str(problem), reason_of(problem)
         row["unsupported"] = isinstance(problem, Unsupported)
         return row
     mine = samples[program]
@@ -132,7 +132,7 @@ def table(case, peaks):
     for row in case["rows"]:
         name = [row["layout"], row["program"] + (f", {row['groups']} groups" if row["groups"] > 1 else "")]
         if "problem" in row:
-            text = ("" if row["unsupported"] else "failed: ") + row["problem"].strip().splitlines()[-1].strip()
+            text = ("" if row["unsupported"] else "failed: ") + row["reason"]
             rows.append(name + [text[:150].replace("|", "/")] + 5 * ["-"])
             continue
         agreement = "-"

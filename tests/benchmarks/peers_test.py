@@ -1,4 +1,5 @@
-"""The peers train what atoll trains. Skipped where torch and h5py cannot be imported. SPDX-License-Identifier: Apache-2.0"""
+"""The peers train what atoll trains. Skipped where torch and h5py cannot be imported.
+SPDX-License-Identifier: Apache-2.0"""
 
 import importlib.util
 import sys
