@@ -35,12 +35,17 @@ def percent(value):
     return "-" if value is None else f"{100 * value:.0f} %"
 
 
-def write(folder, name, results, text, plot=None):
-    """NAME.json, NAME.md and NAME.svg; the text goes to standard output too."""
+def save(folder, name, results, text, plot=None):
+    """NAME.json, NAME.md and NAME.svg."""
     (folder / f"{name}.json").write_text(json.dumps(results, indent=2) + "\n")
     (folder / f"{name}.md").write_text(text)
     if plot:
         (folder / f"{name}.svg").write_text(plot)
+
+
+def write(folder, name, results, text, plot=None):
+    """As save; the text goes to standard output too."""
+    save(folder, name, results, text, plot)
     print("\n" + text)
     print(f"written: {folder / name}.json, .md" + (", .svg" if plot else ""))
 

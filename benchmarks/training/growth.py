@@ -2,6 +2,7 @@
 
 import cases
 import report
+import throughput
 from processes import Failure
 from programs import Unsupported, reason_of
 
@@ -34,9 +35,10 @@ def estimate(options):
 
 
 def run(options):
-    points = []
+    points, results, agree = [], None, True
     for axis, value, case in sweeps(options):
         samples = {program: [] for program in chosen_programs(options, case)}
+        losses = {}  # of atoll, by layout
         for pair in range(options.pairs):
             for program in list(samples):
                 try:
@@ -44,6 +46,14 @@ def run(options):
                 except (Failure, Unsupported) as problem:
                     options.say(f"{case}, {program}: {reason_of(problem)}")
                     del samples[program]
+                    continue
+                if program.is_atoll:
+                    losses[program.layout] = result.losses
+                base = losses.get(program.layout)
+                if base and throughput.difference(result.losses, base) > cases.TOLERANCE[case.precision]:
+                    options.say(f"{case}, {program}: its losses differ from atoll's, it does not count")
+                    del samples[program]
+                    agree = False
                     continue
                 samples[program].append(result.seconds(WARM_UP) / case.tokens)
                 options.say(f"{case}, {program}, {pair + 1} of {options.pairs}: "
@@ -53,8 +63,9 @@ def run(options):
             points.append({"size": case.size, "precision": case.precision, "axis": axis, "value": value,
                            "program": str(program), "seconds_per_token": middle, "samples": seconds})
         results = {"pairs": options.pairs, "points": points, "lines": lines(points)}
-        report.write(options.output, "growth", results, text_of(results), plot_of(results))
-    return True
+        report.save(options.output, "growth", results, text_of(results), plot_of(results))  # should it be stopped
+    report.write(options.output, "growth", results, text_of(results), plot_of(results))
+    return agree
 
 
 def fit(xs, ys):
@@ -107,6 +118,8 @@ def text_of(results):
 
 
 def plot_of(results):
+    if not results["points"]:
+        return None
     groups, programs = {}, list(dict.fromkeys(point["program"] for point in results["points"]))
     for point in results["points"]:
         groups.setdefault((point["size"], point["precision"]), {}).setdefault(point["axis"], []).append(point)

@@ -24,7 +24,8 @@ def run(options):
         for precision in options.precisions:
             for program in cases.of_precision(options.programs, precision):
                 results["rows"].append(search(options, size, precision, program, budget))
-                report.write(options.output, "memory", results, text_of(results))
+                report.save(options.output, "memory", results, text_of(results))  # should it be stopped
+    report.write(options.output, "memory", results, text_of(results))
     return True
 
 

@@ -38,7 +38,8 @@ def run(options):
     for case in chosen_cases(options):
         results["cases"].append(measure(options, case))
         results["load_after"] = load()
-        report.write(options.output, "throughput", results, text_of(results))  # what is there, should it be stopped
+        report.save(options.output, "throughput", results, text_of(results))  # should it be stopped
+    report.write(options.output, "throughput", results, text_of(results))
     return all(row["counts"] or "loss_difference" not in row for case in results["cases"] for row in case["rows"])
 
 

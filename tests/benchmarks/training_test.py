@@ -121,5 +121,33 @@ class Lines(unittest.TestCase):
             self.assertLess(len(lengths), 20)
 
 
+class Tables(unittest.TestCase):
+    def test_growth(self):
+        points = [{"size": "20m", "precision": "fp32", "axis": "T", "value": T, "program": program, "samples": [],
+                   "seconds_per_token": factor * (1e-3 + 1e-6 * T)}
+                  for program, factor in (("atoll 1x1", 1), ("eager 1x1", 2)) for T in (128, 512, 2048)]
+        results = {"pairs": 1, "points": points, "lines": growth.lines(points)}
+        text = growth.text_of(results)
+        self.assertIn("| atoll 1x1 | 887 | 661 | 328 | 1e+03 + 1 T | 0 % |", text)
+        self.assertIn("| eager 1x1 | 443 | 331 | 164 | 2e+03 + 2 T | 0 % |", text)
+        self.assertEqual(growth.plot_of(results).count("<polyline"), 2)
+        self.assertIsNone(growth.plot_of({"points": []}))
+
+    def test_memory(self):
+        row = {"size": "20m", "precision": "fp32", "program": "eager", "layout": "1x1", "groups": 1, "peaks": {},
+               "fits": 2048, "over": None, "by_line": 65536, "ended": "no end after 60 s"}
+        text = memory.text_of({"budget": 20 * 2**30, "rows": [row]})
+        self.assertIn("| 20m | fp32 | 1x1 | eager | 2,048 | - | 65,536 | no end after 60 s |", text)
+
+    def test_failed_and_unsupported_programs(self):
+        atoll, peer = (cases.Program(name, cases.Layout(1, 1)) for name in ("atoll", "eager"))
+        case = cases.Case("tiny", 64, "bf16", 8)
+        problems = {atoll: programs.Unsupported("not supported by this build"), peer: Failure("a | b")}
+        rows = [throughput.row_of(case, program, {}, problems) for program in (atoll, peer)]
+        text = throughput.table({"rows": rows, "precision": "bf16"}, {"bf16": 1e9})
+        self.assertIn("| 1x1 | atoll | not supported by this build |", text)
+        self.assertIn("| 1x1 | eager | failed: a / b |", text)
+
+
 if __name__ == "__main__":
     unittest.main(argv=sys.argv[:1] + sys.argv[2:])
