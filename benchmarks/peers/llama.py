@@ -101,10 +101,12 @@ class Block(nn.Module):
 
 
 class Llama(nn.Module):
-    """`config`: as Hugging Face's config.json; the head is tied to the embedding. Half-split RoPE, no scaling."""
+    """`config`: as Hugging Face's config.json; the head is tied to the embedding. Half-split RoPE, no scaling.
+    `loss_chunk`: tokens whose logits exist at once; 0: all."""
 
-    def __init__(self, config, length):
+    def __init__(self, config, length, loss_chunk=0):
         super().__init__()
+        self.loss_chunk = loss_chunk
         assert config["tie_word_embeddings"] and "rope_scaling" not in config
         self.embed_tokens = nn.Embedding(config["vocab_size"], config["hidden_size"])
         self.layers = nn.ModuleList(Block(config) for _ in range(config["num_hidden_layers"]))
@@ -121,7 +123,11 @@ class Llama(nn.Module):
         cosine, sine = self.cosine.to(x.dtype), self.sine.to(x.dtype)
         for layer in self.layers:
             x = layer(x, cosine, sine)
-        logits = Linear.products(self.norm(x), self.embed_tokens.weight)
+        x = self.norm(x)
+        if self.loss_chunk:
+            options = nn.LinearCrossEntropyOptions(batch_chunk_size=self.loss_chunk, chunking_method=None)
+            return F.linear_cross_entropy(x.flatten(0, 1), self.embed_tokens.weight, targets.flatten(), options=options)
+        logits = Linear.products(x, self.embed_tokens.weight)
         return F.cross_entropy(logits.flatten(0, 1).float(), targets.flatten())
 
 

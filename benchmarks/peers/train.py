@@ -22,14 +22,16 @@ import data
 import llama
 import parallel
 
-# kind -> processes joined by torch.distributed, products by oneDNN, compiled
+# Processes joined by torch.distributed, products by oneDNN, blocks compiled, logits of so many tokens at once
 PEERS = {
     "eager": {},
     "eager-onednn": {"onednn": True},
+    "eager-chunked": {"loss_chunk": 1024},
     "compile": {"compiled": True},
     "compile-onednn": {"compiled": True, "onednn": True},
     "fsdp2": {"distributed": True},
     "fsdp2-onednn": {"distributed": True, "onednn": True},
+    "fsdp2-chunked": {"distributed": True, "loss_chunk": 1024},
     "fsdp2-compile": {"distributed": True, "compiled": True},
     "fedavg-fsdp2": {"distributed": True, "federated": True},
     "fedavg-fsdp2-onednn": {"distributed": True, "federated": True, "onednn": True},
@@ -85,7 +87,7 @@ def train(job, rank, ranks):
         llama.Linear.products = staticmethod(llama.OneDnnLinear.apply)
     grid = parallel.Grid(rank, ranks, job["groups"] if traits.get("federated") else 1)
     libraries = peak_memory()
-    model = llama.Llama(job["model"], job["length"])
+    model = llama.Llama(job["model"], job["length"], traits.get("loss_chunk", 0))
     with h5py.File(job["weights"]) as file:
         llama.load(model, lambda name: torch.from_numpy(file[name][:]))
 

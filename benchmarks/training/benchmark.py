@@ -58,8 +58,8 @@ def arguments():
     parser.add_argument("--layouts", metavar="RxT,...",
                         help="ranks x threads of each (default: one rank of all cores, and two of half of them)")
     parser.add_argument("--peers", metavar="P,...",
-                        help=f"of {', '.join(cases.PEERS)} (default: all; growth, memory: eager, eager-onednn, fsdp2, "
-                             "fsdp2-onednn)")
+                        help=f"of {', '.join(cases.PEERS)} (default: all; growth: eager, fsdp2 and both with oneDNN; "
+                             "memory: eager, fsdp2 and both in chunks)")
     parser.add_argument("--groups", type=int, default=2, metavar="G", help="federation groups (default: %(default)s)")
     parser.add_argument("--tokens", type=int, default=4096, metavar="N",
                         help="of a step of all ranks (default: %(default)s)")
@@ -76,8 +76,8 @@ def arguments():
     options.precisions = listed(parser, "--precisions", options.precisions, list(cases.TOLERANCE))
     default = {"throughput": "512,2048"}.get(options.part, "128,256,512,1024,2048,4096,8192")
     options.lengths = numbers(parser, "--lengths", options.lengths or default)
-    few = "eager,eager-onednn,fsdp2,fsdp2-onednn"
-    default = ",".join(cases.PEERS) if options.part == "throughput" else few
+    few = {"growth": "eager,eager-onednn,fsdp2,fsdp2-onednn", "memory": "eager,eager-chunked,fsdp2,fsdp2-chunked"}
+    default = few.get(options.part, ",".join(cases.PEERS))
     options.peers = listed(parser, "--peers", options.peers or default, cases.PEERS)
     options.cores = len(os.sched_getaffinity(0))
     options.layouts = layouts(parser, options)

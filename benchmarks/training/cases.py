@@ -110,8 +110,8 @@ class Program:
         return f"{self.name} {self.layout}"
 
 
-ONE_PROCESS = ("eager", "eager-onednn", "compile", "compile-onednn")
-SHARDED = ("fsdp2", "fsdp2-onednn", "fsdp2-compile")
+ONE_PROCESS = ("eager", "eager-onednn", "eager-chunked", "compile", "compile-onednn")
+SHARDED = ("fsdp2", "fsdp2-onednn", "fsdp2-chunked", "fsdp2-compile")
 FEDERATED = ("fedavg-fsdp2", "fedavg-fsdp2-onednn")
 PEERS = ONE_PROCESS + SHARDED + FEDERATED
 

@@ -155,8 +155,10 @@ def best(case):
     counted = [row for row in case["rows"] if row["counts"] and row["groups"] == 1]
     mine = [row for row in counted if row["program"] == "atoll"]
     text = ""
-    for what, names in (("eager", ("eager", "eager-onednn")), ("torch.compile", ("compile", "compile-onednn")),
-                        ("FSDP2", ("fsdp2", "fsdp2-onednn", "fsdp2-compile"))):
+    kinds = {"eager": [name for name in cases.ONE_PROCESS if name.startswith("eager")],
+             "torch.compile": [name for name in cases.ONE_PROCESS if name.startswith("compile")],
+             "FSDP2": cases.SHARDED}
+    for what, names in kinds.items():
         theirs = [row for row in counted if row["program"] in names]
         if not mine or not theirs:
             continue

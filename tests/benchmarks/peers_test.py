@@ -43,7 +43,7 @@ class Agreement(unittest.TestCase):
     def test_one_process(self):
         atoll = self.train("atoll", ONE)
         self.assertGreater(atoll.losses[0] - atoll.losses[-1], 0.5, "hardly anything was learnt")
-        for peer in ("eager", "eager-onednn"):
+        for peer in ("eager", "eager-onednn", "eager-chunked"):
             with self.subTest(peer):
                 found = self.train(peer, ONE)
                 self.assert_equal(found, atoll)
