@@ -1,6 +1,7 @@
 /// `atoll eval`: perplexity of a saved model. SPDX-License-Identifier: Apache-2.0
 #include "apps/commands.hpp"
 #include "apps/parallel_command.hpp"
+#include "apps/raw_type.hpp"
 #include "io/data/batch_source.hpp"
 #include "io/data/data_sets.hpp"
 #include "io/model_file.hpp"
@@ -19,6 +20,7 @@ namespace {
 struct Arguments {
   std::string path;
   std::string data;
+  std::optional<TokenType> raw_type;
   std::int64_t sequence_length = 0, micro_batch = 0;
   Precision precision = Precision::fp32;
   bool json = false;
@@ -40,6 +42,7 @@ Subject find_subject(const Arguments& arguments) {
   config.data.sequence_length = subject.info.sequence_length;
   config.data.synthetic_eval_tokens = subject.info.synthetic_eval_tokens;
   config.run.seed = subject.info.seed;
+  config.data.raw_type = arguments.raw_type;
   if (!arguments.data.empty()) config.data.eval = arguments.data;
   if (arguments.sequence_length > 0) config.data.sequence_length = arguments.sequence_length;
   if (config.data.eval.empty())
@@ -120,7 +123,8 @@ void add_eval(CLI::App& program, Command& chosen) {
       "The number does not depend on the number of ranks.");
   command->add_option("model", arguments->path, "A run folder, a checkpoint, or a model file")->required();
   command->add_option("--data", arguments->data,
-                      "Token file, or \"synthetic\"; default: what the run was evaluated on");
+                      "Token data, or \"synthetic\"; default: what the run was evaluated on");
+  add_raw_type(*command, arguments->raw_type);
   command->add_option("--sequence-length", arguments->sequence_length, "Tokens of a window; default: those of the run")
       ->check(CLI::PositiveNumber);
   command->add_option("--micro-batch", arguments->micro_batch, "Sequences a rank evaluates at once")

@@ -130,7 +130,7 @@ int train(const RunConfig& config, const LlamaConfig& llama, const Runtime& runt
   Optimizer<T> optimizer(config.optimizer, parameters, communicators.shard);
   Federation<T> federation(config.federation, config.train.steps, grid, communicators, links, *replica, parameters);
   const TrainingState<T> state{parameters, optimizer, federation};
-  RunCheckpoints<T> checkpoints(config, llama, *data.train, grid, communicators);
+  RunCheckpoints<T> checkpoints(config, llama, data.train, grid, communicators);
   const TrainingPosition start = checkpoints.resume(exec, state);
   limit.expect_save(checkpoints.expected_bytes());
 
@@ -157,6 +157,8 @@ int train(const RunConfig& config, const LlamaConfig& llama, const Runtime& runt
   };
   spdlog::info("{} parameters; {}; {} sequences of {} tokens a step; {} steps", parameters.parameter_count(),
                grid.describe(), schedule.world_batch(), config.data.sequence_length, config.train.steps);
+  if (source.sources() > 1)
+    for (const auto& line : source.describe(config.train.steps * schedule.world_batch())) spdlog::info("{}", line);
   if (const std::string warning = node_warning(config.parallel, grid, nodes); !warning.empty()) spdlog::warn(warning);
   if (data.language)
     spdlog::info("synthetic language: floor perplexity {:.4f} with the context of a sequence, {:.4f} from one token",

@@ -51,8 +51,14 @@ ModelInfo model_info(const RunConfig& config, const LlamaConfig& model, std::int
           config.data.synthetic_eval_tokens};
 }
 
-nlohmann::ordered_json data_identity(const TokenSource& source) {
-  return {{"tokens", source.tokens()}, {"fingerprint", source.fingerprint()}};
+nlohmann::ordered_json data_identity(const TrainingData& data) {
+  std::int64_t tokens = 0;
+  Json parts = Json::array();
+  for (const auto& source : data.sources) {
+    tokens += source->tokens();
+    parts.push_back({{"tokens", source->tokens()}, {"fingerprint", source->fingerprint()}});
+  }
+  return parts.size() == 1 ? parts[0] : Json{{"tokens", tokens}, {"mixture", parts}};
 }
 
 std::string accepted_changes(const CheckpointManifest& manifest, const RunConfig& config, const LlamaConfig& model,
@@ -67,8 +73,8 @@ std::string accepted_changes(const CheckpointManifest& manifest, const RunConfig
     if (saved_model.value(key, Json()) != entry)
       throw ConfigError(fmt::format("the model of the checkpoint has {} = {}, that of this run {}; {}", key,
                                     saved_model.value(key, Json()).dump(), entry.dump(), start_anew));
-  static constexpr std::array fixed{"run.seed", "data.sequence_length", "train.precision", "optimizer.kind",
-                                    "federation.outer"};
+  static constexpr std::array fixed{"run.seed",        "data.sequence_length", "data.weights",
+                                    "train.precision", "optimizer.kind",       "federation.outer"};
   for (const char* const key : fixed)
     if (value(before, key) != value(now, key))
       throw ConfigError(fmt::format("{} = {}, but the checkpoint was made with {}, which a run keeps to its end; {}",
@@ -100,7 +106,7 @@ std::string accepted_changes(const CheckpointManifest& manifest, const RunConfig
 }
 
 template <class T>
-RunCheckpoints<T>::RunCheckpoints(const RunConfig& config, const LlamaConfig& model, const TokenSource& data,
+RunCheckpoints<T>::RunCheckpoints(const RunConfig& config, const LlamaConfig& model, const TrainingData& data,
                                   const ProcessGrid& grid, const Communicators& communicators)
     : config_(config),
       model_(model),

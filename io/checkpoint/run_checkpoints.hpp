@@ -3,6 +3,7 @@
 
 #include "io/checkpoint/training_state.hpp"
 #include "io/config/run_config.hpp"
+#include "io/data/mixture.hpp"
 #include "io/report/run_log.hpp"
 
 #include <cstdint>
@@ -25,14 +26,14 @@ std::uint64_t checkpoint_copy_bytes(const RunConfig& config, const LlamaConfig& 
 ModelInfo model_info(const RunConfig& config, const LlamaConfig& model, std::int64_t step, std::int64_t tokens);
 
 /// What identifies training data in a manifest.
-nlohmann::ordered_json data_identity(const TokenSource& source);
+nlohmann::ordered_json data_identity(const TrainingData& data);
 
 /// Every rank has one and calls it alike.
 template <class T>
 class RunCheckpoints {
  public:
   /// Collective over the world. ConfigError (on all ranks) for keys of [checkpoint] that do not fit the job.
-  RunCheckpoints(const RunConfig& config, const LlamaConfig& model, const TokenSource& data, const ProcessGrid& grid,
+  RunCheckpoints(const RunConfig& config, const LlamaConfig& model, const TrainingData& data, const ProcessGrid& grid,
                  const Communicators& communicators);
 
   /// Restores the state as checkpoint.resume says; the position where training goes on, step 0 for a new run. With

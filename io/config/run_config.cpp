@@ -7,6 +7,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <xxhash.h>
 
 namespace atl {
@@ -58,12 +59,21 @@ void give_all(ModelOptions& all, const LlamaConfig& model) {
 
 void check_data(const RunConfig& config) {
   const auto& data = config.data;
-  if (data.train.empty()) throw ConfigError("data.train is empty; give the path of token data, or \"synthetic\"");
-  if (!data.eval.empty() && (data.train == synthetic_data) != (data.eval == synthetic_data))
+  if (data.train.empty() || std::count(data.train.begin(), data.train.end(), "") > 0)
+    throw ConfigError("data.train is empty; give the path of token data, several of them, or \"synthetic\"");
+  const bool synthetic = std::count(data.train.begin(), data.train.end(), synthetic_data) > 0;
+  if (synthetic && data.train.size() > 1)
+    throw ConfigError("data.train has \"synthetic\" among other data, which are another language; give it alone");
+  if (!data.eval.empty() && synthetic != (data.eval == synthetic_data))
     throw ConfigError(
-        fmt::format("data.train = \"{}\" and data.eval = \"{}\" are different languages; give \"synthetic\" "
+        fmt::format("data.train = {} and data.eval = \"{}\" are different languages; give \"synthetic\" "
                     "for both, or for neither",
-                    data.train, data.eval));
+                    data.train.size() == 1 ? to_toml(data.train[0]) : to_toml(data.train), data.eval));
+  if (!data.weights.empty() && data.weights.size() != data.train.size())
+    throw ConfigError(
+        fmt::format("data.weights has {} numbers, data.train {} paths; give one for each path, in their "
+                    "order, or no weights: in proportion to the sizes",
+                    data.weights.size(), data.train.size()));
   if (config.eval.every > 0 && data.eval.empty())
     throw ConfigError(
         fmt::format("eval.every = {}, but there is nothing to evaluate on; give data.eval", config.eval.every));
@@ -159,7 +169,8 @@ RunConfig load_run_config(const std::string& path, const std::vector<std::string
   if (!path.empty())
     for (const auto& entry : read_toml_file(path)) table.apply(entry);
   for (const auto& text : overrides) table.apply(parse_override(text));
-  if (config.data.eval.empty() && config.data.train == synthetic_data) config.data.eval = synthetic_data;
+  if (config.data.eval.empty() && config.data.train == std::vector{std::string(synthetic_data)})
+    config.data.eval = synthetic_data;
   check(config);
   return config;
 }

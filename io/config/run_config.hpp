@@ -4,6 +4,7 @@
 
 #include "io/checkpoint/layout.hpp"
 #include "io/config/config_table.hpp"
+#include "io/data/token_array.hpp"
 #include "model/llama_config.hpp"
 #include "model/options.hpp"
 #include "parallel/federation_options.hpp"
@@ -39,8 +40,10 @@ struct ModelOptions {
 inline constexpr std::string_view synthetic_data = "synthetic";
 
 struct DataOptions {
-  std::string train{synthetic_data};  ///< path of token data, or "synthetic"
-  std::string eval;                   ///< the same; empty: no evaluation
+  std::vector<std::string> train{std::string(synthetic_data)};  ///< paths or patterns of token data, or "synthetic"
+  std::vector<double> weights;        ///< shares of train's sequences, of any sum; empty: by their sizes
+  std::string eval;                   ///< a path or pattern, or "synthetic"; empty: no evaluation
+  std::optional<TokenType> raw_type;  ///< of files without a header
   std::int64_t sequence_length = 1024;
   std::int64_t synthetic_tokens = std::int64_t{1} << 22;       ///< tokens of the synthetic training text
   std::int64_t synthetic_eval_tokens = std::int64_t{1} << 16;  ///< and of the text to evaluate on

@@ -212,6 +212,58 @@ void add_model(ConfigTable& table, ModelOptions& model) {
       .absent = "";
 }
 
+/// A path, or an array of them.
+void add_paths(ConfigKey& key, std::vector<std::string>& paths) {
+  key.type = "string or array of strings";
+  key.get = [&paths]() -> json { return paths.size() == 1 ? json(paths[0]) : json(paths); };
+  key.set = [&paths](const json& value) {
+    const json all = value.is_array() ? value : json::array({value});
+    for (const auto& path : all)
+      if (!path.is_string())
+        throw WrongValue(fmt::format("has {}; expected a path, or an array of paths", kind_of(path)));
+    paths = all.get<std::vector<std::string>>();
+  };
+}
+
+void add_data(ConfigTable& table, DataOptions& data) {
+  add_paths(table.add("data.train",
+                      "Path of token data (docs/data.md), or a pattern (\"shards/*.bin\"), or several in an array: a "
+                      "mixture; or \"synthetic\" for the built-in language."),
+            data.train);
+  ConfigKey& weights =
+      table.add("data.weights",
+                "Of a mixture: what share of the sequences each path of train is to have, in any unit; by "
+                "their sizes where not given.");
+  weights.type = "array of numbers";
+  weights.limits = "above 0";
+  weights.absent = json::array();
+  weights.get = [&data] { return json(data.weights); };
+  weights.set = [&data](const json& value) {
+    if (!value.is_array()) throw WrongValue(fmt::format("is {}; expected an array of numbers", kind_of(value)));
+    std::vector<double> read;
+    for (const auto& entry : value) {
+      if (!entry.is_number()) throw WrongValue("is not an array of numbers");
+      const double weight = entry.get<double>();
+      if (!(weight > 0 && weight <= 1e15))
+        throw WrongValue("is out of range; each must be above 0 (leave a path out of data.train to give it none)");
+      read.push_back(weight);
+    }
+    data.weights = read;
+  };
+  table
+      .add("data.eval", &data.eval,
+           "A path or pattern to evaluate on; \"synthetic\" where data.train is and this is not given, otherwise no "
+           "evaluation.")
+      .absent = "";
+  std::vector<std::pair<std::string, std::optional<TokenType>>> types{{"auto", std::nullopt}};
+  for (const auto type : {TokenType::u16, TokenType::u32, TokenType::i32, TokenType::i64})
+    types.emplace_back(name_of(type), type);
+  table.add_choice<std::optional<TokenType>>(
+      "data.raw_type", &data.raw_type, types,
+      "Type of the tokens in files without a header, as nanoGPT's; auto: uint16, but an error for bytes that may be a "
+      "wider type.");
+}
+
 void add_checkpoint(ConfigTable& table, CheckpointOptions& checkpoint) {
   table.add("checkpoint.every", &checkpoint.every, at_least(0),
             "Optimizer steps between checkpoints, and one at the end; 0: none, but for that of a run that is stopped "
@@ -255,13 +307,7 @@ ConfigTable run_config_table(RunConfig& config) {
 
   add_model(table, config.model);
 
-  table.add("data.train", &config.data.train,
-            "Path of token data (see `atoll tokenize`), or \"synthetic\" for the built-in language.");
-  table
-      .add(
-          "data.eval", &config.data.eval,
-          "The same, to evaluate on; \"synthetic\" where data.train is and this is not given, otherwise no evaluation.")
-      .absent = "";
+  add_data(table, config.data);
   table.add("data.sequence_length", &config.data.sequence_length, between(1, 1 << 24), "Tokens of a sequence.");
   table.add("data.synthetic_tokens", &config.data.synthetic_tokens, at_least(2),
             "Tokens of the synthetic training text; other data ignore it.");

@@ -2,12 +2,15 @@
 #include "io/data/batch_source.hpp"
 
 #include "core/errors.hpp"
+#include "core/random.hpp"
 #include "io/data/permutation.hpp"
 #include "io/data/step_schedule.hpp"
 
 #include <fmt/core.h>
 
 #include <algorithm>
+#include <cmath>
+#include <numeric>
 #include <vector>
 
 namespace atl {
@@ -20,34 +23,71 @@ Sequences::Sequences(std::shared_ptr<const TokenSource> source, std::int64_t T) 
   count_ = (n - 2) / T + 1;  // ceil((n - 1) / T)
 }
 
-void Sequences::fill(std::span<const std::int64_t> indices, Batch& batch) const {
-  const auto T = static_cast<std::size_t>(T_);
-  batch.sequences = static_cast<std::int64_t>(indices.size());
-  batch.length = T_;
-  batch.tokens.assign(indices.size() * T, 0);
-  batch.targets.assign(indices.size() * T, ignored_target);
-  std::vector<std::int32_t> window;
-  for (std::size_t b = 0; b < indices.size(); ++b) {
-    if (indices[b] < 0) continue;
-    ATOLL_REQUIRE(indices[b] < count_);
-    const std::int64_t begin = indices[b] * T_;
-    window.resize(static_cast<std::size_t>(std::min(T_ + 1, source_->tokens() - begin)));
-    source_->read(begin, window);
-    std::copy(window.begin(), window.end() - 1, batch.tokens.begin() + static_cast<std::ptrdiff_t>(b * T));
-    std::copy(window.begin() + 1, window.end(), batch.targets.begin() + static_cast<std::ptrdiff_t>(b * T));
-  }
+void clear(Batch& batch, std::size_t sequences, std::int64_t T) {
+  batch.sequences = static_cast<std::int64_t>(sequences);
+  batch.length = T;
+  batch.tokens.assign(sequences * static_cast<std::size_t>(T), 0);
+  batch.targets.assign(sequences * static_cast<std::size_t>(T), ignored_target);
 }
 
-std::int64_t BatchSource::sequence_index(std::int64_t position) const {
-  const std::int64_t n = sequences_.count();
-  const Permutation permutation(static_cast<std::uint64_t>(n), seed_, static_cast<std::uint64_t>(position / n));
-  return static_cast<std::int64_t>(permutation(static_cast<std::uint64_t>(position % n)));
+void Sequences::fill(std::span<const std::int64_t> indices, Batch& batch) const {
+  clear(batch, indices.size(), T_);
+  for (std::size_t b = 0; b < indices.size(); ++b)
+    if (indices[b] >= 0) fill_slot(indices[b], batch, b);
+}
+
+void Sequences::fill_slot(std::int64_t index, Batch& batch, std::size_t slot) const {
+  ATOLL_REQUIRE(index < count_);
+  const std::int64_t begin = index * T_;
+  std::vector<std::int32_t> window(static_cast<std::size_t>(std::min(T_ + 1, source_->tokens() - begin)));
+  source_->read(begin, window);
+  const auto at = static_cast<std::ptrdiff_t>(slot) * T_;
+  std::copy(window.begin(), window.end() - 1, batch.tokens.begin() + at);
+  std::copy(window.begin() + 1, window.end(), batch.targets.begin() + at);
+}
+
+namespace {
+
+std::vector<Sequences> cut(const TrainingData& data, std::int64_t T) {
+  std::vector<Sequences> all;
+  for (const auto& source : data.sources) all.emplace_back(source, T);
+  return all;
+}
+
+std::vector<double> weights_in_force(const TrainingData& data, const std::vector<Sequences>& sequences) {
+  ATOLL_REQUIRE(data.weights.empty() || data.weights.size() == sequences.size());
+  if (!data.weights.empty()) return data.weights;
+  std::vector<double> weights;
+  for (const Sequences& source : sequences) weights.push_back(static_cast<double>(source.count()));
+  return weights;
+}
+
+}  // namespace
+
+BatchSource::BatchSource(const TrainingData& data, std::int64_t T, std::uint64_t seed)
+    : sequences_(cut(data, T)),
+      weights_(weights_in_force(data, sequences_)),
+      total_(std::accumulate(weights_.begin(), weights_.end(), 0.)),
+      order_(weights_, seed) {
+  // The order of a source alone is that of its number in a mixture: a second source leaves the first one's as it was.
+  for (std::size_t k = 0; k < sequences_.size(); ++k)
+    seeds_.push_back(k == 0 ? seed : random_bits(random_key(seed, "mixture/source"), k));
+}
+
+BatchSource::Place BatchSource::place(std::int64_t position) const {
+  const MixtureOrder::Place drawn = order_(position);
+  const std::int64_t n = sequences_[drawn.source].count(), epoch = drawn.index / n;
+  const Permutation permutation(static_cast<std::uint64_t>(n), seeds_[drawn.source], static_cast<std::uint64_t>(epoch));
+  return {drawn.source, epoch, static_cast<std::int64_t>(permutation(static_cast<std::uint64_t>(drawn.index % n)))};
 }
 
 void BatchSource::fill(std::span<const std::int64_t> positions, Batch& batch) const {
-  std::vector<std::int64_t> indices(positions.begin(), positions.end());
-  for (auto& index : indices) index = index < 0 ? -1 : sequence_index(index);
-  sequences_.fill(indices, batch);
+  clear(batch, positions.size(), sequences_[0].length());
+  for (std::size_t b = 0; b < positions.size(); ++b) {
+    if (positions[b] < 0) continue;
+    const Place from = place(positions[b]);
+    sequences_[from.source].fill_slot(from.sequence, batch, b);
+  }
 }
 
 Batch BatchSource::batch(std::span<const std::int64_t> positions) const {
@@ -57,12 +97,24 @@ Batch BatchSource::batch(std::span<const std::int64_t> positions) const {
 }
 
 void BatchSource::require_sequences(std::int64_t world_batch) const {
-  if (sequences_.count() >= world_batch) return;
-  throw DataError(
-      fmt::format("{}: has {} sequences of {} tokens, but one step of all groups takes {}; use more data, a smaller "
-                  "train.batch or a "
-                  "shorter data.sequence_length",
-                  sequences_.source().name(), sequences_.count(), sequences_.length(), world_batch));
+  for (std::size_t k = 0; k < sequences_.size(); ++k) {
+    const auto needed = static_cast<std::int64_t>(std::ceil(share(k) * static_cast<double>(world_batch)));
+    if (sequences_[k].count() >= needed) continue;
+    throw DataError(fmt::format(
+        "{}: has {} sequences of {} tokens, but one step of all groups takes {}{}; use more data, a smaller "
+        "train.batch{} or a shorter data.sequence_length",
+        sequences_[k].source().name(), sequences_[k].count(), sequences_[k].length(), needed,
+        sequences_.size() == 1 ? "" : " of it", sequences_.size() == 1 ? "" : ", a smaller weight"));
+  }
+}
+
+std::vector<std::string> BatchSource::describe(std::int64_t positions) const {
+  std::vector<std::string> lines;
+  for (std::size_t k = 0; k < sequences_.size(); ++k)
+    lines.push_back(
+        fmt::format("{}: {:.4g} % of the sequences, {:.3g} epochs", sequences_[k].source().name(), 100 * share(k),
+                    share(k) * static_cast<double>(positions) / static_cast<double>(sequences_[k].count())));
+  return lines;
 }
 
 EvaluationSource::EvaluationSource(std::shared_ptr<const TokenSource> source, std::int64_t T, int ranks, int rank,

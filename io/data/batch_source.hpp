@@ -1,12 +1,15 @@
 /// Sequences of T tokens, in training order and in evaluation order. SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include "io/data/mixture.hpp"
 #include "io/data/token_source.hpp"
 #include "model/batch.hpp"
 
 #include <cstdint>
 #include <memory>
 #include <span>
+#include <string>
+#include <vector>
 
 namespace atl {
 
@@ -24,34 +27,50 @@ class Sequences {
 
   /// (indices.size(), T): the sequences of these indices; -1 is an empty one, whose targets are all ignored.
   void fill(std::span<const std::int64_t> indices, Batch& batch) const;
+  /// The sequence of this index as sequence `slot` of a batch of empty ones.
+  void fill_slot(std::int64_t index, Batch& batch, std::size_t slot) const;
 
  private:
   std::shared_ptr<const TokenSource> source_;
   std::int64_t T_, count_;
 };
 
+/// A batch of `sequences` sequences of T tokens, all of them empty.
+void clear(Batch& batch, std::size_t sequences, std::int64_t T);
+
 /// Training order. The state of the loader is one number, the global cursor: positions count sequences since the start
-/// of training, over all epochs. Each epoch is a permutation of its own, a pure function of (seed, epoch).
+/// of training, over all epochs. MixtureOrder deals them to the sources. Each source has epochs of its own, each a
+/// permutation of its own, a pure function of (seed, source, epoch).
 class BatchSource {
  public:
-  BatchSource(std::shared_ptr<const TokenSource> source, std::int64_t T, std::uint64_t seed)
-      : sequences_(std::move(source), T), seed_(seed) {}
+  BatchSource(const TrainingData& data, std::int64_t T, std::uint64_t seed);
 
-  const Sequences& sequences() const { return sequences_; }
-
-  /// The sequence at a position, of epoch position / count.
-  std::int64_t sequence_index(std::int64_t position) const;
+  /// Where the sequence at a position comes from.
+  struct Place {
+    std::size_t source = 0;
+    std::int64_t epoch = 0, sequence = 0;
+  };
+  Place place(std::int64_t position) const;
 
   /// The sequences at these positions (from StepSchedule); -1 is an empty one.
   void fill(std::span<const std::int64_t> positions, Batch& batch) const;
   Batch batch(std::span<const std::int64_t> positions) const;
 
-  /// DataError naming both numbers and the fix when one step of the world needs more sequences than there are.
+  /// DataError naming both numbers and the fix when one step of the world needs more sequences than a source has.
   void require_sequences(std::int64_t world_batch) const;
 
+  std::size_t sources() const { return sequences_.size(); }
+  /// "wiki.h5: 50 % of the sequences, 1.3 epochs" of each source, for a run of so many positions.
+  std::vector<std::string> describe(std::int64_t positions) const;
+
  private:
-  Sequences sequences_;
-  std::uint64_t seed_;
+  double share(std::size_t source) const { return weights_[source] / total_; }
+
+  std::vector<Sequences> sequences_;
+  std::vector<std::uint64_t> seeds_;
+  std::vector<double> weights_;
+  double total_ = 0;
+  MixtureOrder order_;
 };
 
 /// Evaluation order: all sequences (or the first `limit` of them, where it is not 0), in order, dealt to the ranks one

@@ -2,7 +2,9 @@
 #include "io/data/data_sets.hpp"
 
 #include "io/data/synthetic_language.hpp"
-#include "io/data/token_file.hpp"
+#include "io/data/token_formats.hpp"
+
+#include <nlohmann/json.hpp>
 
 #include <cmath>
 
@@ -16,50 +18,77 @@ SyntheticLanguage synthetic_language(const RunConfig& config) {
   return SyntheticLanguage(options);
 }
 
-/// Every rank reads its share. The result is that of the whole source, on all ranks.
-Scan scan_together(const TokenSource& source, const Communicator& world) {
-  Scan mine;
-  collectively(world, [&] { mine = source.scan(world.rank(), world.size()); });
+using Sources = std::vector<std::shared_ptr<const TokenSource>>;
+
+/// Every rank reads its share of each. The results are those of the whole sources, on all ranks.
+std::vector<Scan> scan_together(const Sources& sources, const Communicator& world) {
   // A double holds 32 bits exactly, and any position.
   const auto low = [](std::uint64_t bits) { return static_cast<double>(bits & 0xffffffffu); };
   const auto high = [](std::uint64_t bits) { return static_cast<double>(bits >> 32); };
-  const auto join = [](double lower, double upper) {
+  const auto join_bits = [](double lower, double upper) {
     return static_cast<std::uint64_t>(lower) | static_cast<std::uint64_t>(upper) << 32;
   };
-  const std::vector<double> fields{static_cast<double>(mine.largest.id),
-                                   static_cast<double>(mine.largest.position),
-                                   low(mine.tokens),
-                                   high(mine.tokens),
-                                   low(mine.documents),
-                                   high(mine.documents)};
+  std::vector<double> fields;
+  collectively(world, [&] {
+    for (std::size_t i = 0; i < sources.size(); ++i) {
+      // Small files have few blocks: another rank begins with each.
+      const auto share = (static_cast<std::size_t>(world.rank()) + i) % static_cast<std::size_t>(world.size());
+      const Scan mine = sources[i]->scan(static_cast<std::int64_t>(share), world.size());
+      for (const double field : {static_cast<double>(mine.largest.id), static_cast<double>(mine.largest.position),
+                                 low(mine.tokens), high(mine.tokens), low(mine.documents), high(mine.documents)})
+        fields.push_back(field);
+    }
+  });
   const auto all = world.all_gather(fields);
-  Scan whole;
-  for (auto at = all.begin(); at != all.end(); at += static_cast<std::ptrdiff_t>(fields.size()))
-    whole.add(
-        {{static_cast<std::int64_t>(at[0]), static_cast<std::int64_t>(at[1])}, join(at[2], at[3]), join(at[4], at[5])});
+  std::vector<Scan> whole(sources.size());
+  for (std::size_t at = 0; at < all.size(); at += 6)
+    whole[at / 6 % sources.size()].add({{static_cast<std::int64_t>(all[at]), static_cast<std::int64_t>(all[at + 1])},
+                                        join_bits(all[at + 2], all[at + 3]),
+                                        join_bits(all[at + 4], all[at + 5])});
   return whole;
+}
+
+/// The files that rank 0 sees, so that all ranks mean the same ones, as they must have the same sizes.
+Sources open_files(const std::string& name, RawType raw, const Communicator& world) {
+  std::string found;
+  collectively(world, [&] {
+    if (world.rank() == 0) found = nlohmann::json(find_token_files(name)).dump();
+  });
+  const auto paths = nlohmann::json::parse(world.broadcast(found)).get<std::vector<std::string>>();
+  Sources parts;
+  std::string sizes;
+  collectively(world, [&] {
+    for (const auto& path : paths) {
+      parts.push_back(open_tokens(path, raw));
+      sizes += std::to_string(parts.back()->tokens()) + " ";
+    }
+  });
+  require_equal(world, sizes, "the number of tokens of " + name);
+  return parts;
 }
 
 }  // namespace
 
 std::shared_ptr<const TokenSource> open_source(const std::string& name, const RunConfig& config,
                                                std::int64_t vocab_size, bool for_training, const Communicator& world) {
-  std::shared_ptr<const TokenSource> source;
-  collectively(world, [&] {
-    if (name == synthetic_data) {
+  Sources parts;
+  if (name == synthetic_data) {
+    collectively(world, [&] {
       const std::uint64_t first = for_training ? 0 : SyntheticLanguage::first_evaluation_document;
-      source = synthetic_language(config).source(
-          first, for_training ? config.data.synthetic_tokens : config.data.synthetic_eval_tokens);
-    } else {
-      source = std::make_shared<TokenFile>(name);
+      parts.push_back(synthetic_language(config).source(
+          first, for_training ? config.data.synthetic_tokens : config.data.synthetic_eval_tokens));
+    });
+  } else {
+    parts = open_files(name, config.data.raw_type, world);
+  }
+  const std::vector<Scan> whole = scan_together(parts, world);
+  collectively(world, [&] {
+    for (std::size_t i = 0; i < parts.size(); ++i) {
+      parts[i]->check(whole[i]);
+      require_vocabulary(*parts[i], whole[i].largest, vocab_size);
     }
   });
-  const Scan whole = scan_together(*source, world);
-  collectively(world, [&] {
-    source->check(whole);
-    require_vocabulary(*source, whole.largest, vocab_size);
-  });
-  return source;
+  return join(name, std::move(parts));
 }
 
 LanguageFacts language_facts(const RunConfig& config, const TokenSource& eval) {
@@ -72,7 +101,9 @@ LanguageFacts language_facts(const RunConfig& config, const TokenSource& eval) {
 
 DataSets open_data_sets(const RunConfig& config, std::int64_t vocab_size, const Communicator& world) {
   DataSets sets;
-  sets.train = open_source(config.data.train, config, vocab_size, true, world);
+  for (const auto& name : config.data.train)
+    sets.train.sources.push_back(open_source(name, config, vocab_size, true, world));
+  sets.train.weights = config.data.weights;
   if (config.data.eval.empty()) return sets;
   sets.eval = open_source(config.data.eval, config, vocab_size, false, world);
   if (config.data.eval != synthetic_data) return sets;

@@ -2,6 +2,7 @@
 #pragma once
 
 #include "io/config/run_config.hpp"
+#include "io/data/mixture.hpp"
 #include "io/data/token_source.hpp"
 #include "parallel/communicator.hpp"
 
@@ -17,14 +18,14 @@ struct LanguageFacts {
 };
 
 struct DataSets {
-  std::shared_ptr<const TokenSource> train;
+  TrainingData train;
   std::shared_ptr<const TokenSource> eval;  ///< null: no evaluation
   std::optional<LanguageFacts> language;    ///< where the evaluation set is the built-in language
 };
 
-/// One source: a token file, or the built-in language, of `tokens` tokens from `first_document` on. Every id is checked
-/// against the vocabulary, and a file's checksums verified: each rank reads a part of it. Collective over the world;
-/// throws CollectiveError.
+/// One source: "synthetic", or token data by path or pattern (io/data/token_formats.hpp), which rank 0 looks for. Every
+/// id is checked against the vocabulary, and a file's checksums and index verified: each rank reads a part. Collective
+/// over the world; throws CollectiveError.
 std::shared_ptr<const TokenSource> open_source(const std::string& name, const RunConfig& config,
                                                std::int64_t vocab_size, bool for_training, const Communicator& world);
 

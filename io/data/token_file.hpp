@@ -70,7 +70,7 @@ class TokenFile : public TokenSource {
   std::int64_t tokens() const override { return tokens_; }
   std::int64_t vocab_size() const override { return vocab_size_; }
   std::string fingerprint() const override;
-  std::int64_t documents() const { return documents_; }
+  std::int64_t documents() const override { return documents_; }
   std::int64_t source_bytes() const { return source_bytes_; }
   const std::string& tokenizer() const { return tokenizer_; }
 
@@ -78,8 +78,7 @@ class TokenFile : public TokenSource {
   Scan scan(std::int64_t share, std::int64_t shares) const override;
   void check(const Scan& whole) const override;
 
-  /// Where documents [first, first + out.size() - 1) start, and the last of them ends.
-  void read_offsets(std::int64_t first, std::span<std::uint64_t> out) const {
+  void read_offsets(std::int64_t first, std::span<std::uint64_t> out) const override {
     file_.read_flat("documents", first, out);
   }
 

@@ -37,12 +37,18 @@ class TokenSource {
   virtual ~TokenSource() = default;
   virtual std::string name() const = 0;  ///< for messages: a path, or "synthetic"
   virtual std::int64_t tokens() const = 0;
-  virtual std::int64_t vocab_size() const = 0;  ///< every id is below it
+  virtual std::int64_t vocab_size() const = 0;  ///< every id is below it; 0: it does not say
   /// Equal for equal tokens only: a checksum as text; empty where the configuration says what they are.
   virtual std::string fingerprint() const { return ""; }
 
   /// Tokens [begin, begin + out.size()).
   virtual void read(std::int64_t begin, std::span<std::int32_t> out) const = 0;
+
+  virtual std::int64_t documents() const { return -1; }  ///< -1: it does not say where documents begin
+  /// Where documents [first, first + out.size() - 1) start, and the last of them ends; where documents() >= 0.
+  virtual void read_offsets(std::int64_t, std::span<std::uint64_t>) const {
+    throw DataError(name() + ": does not say where its documents begin");
+  }
 
   /// Reads the share-th of `shares` parts of everything, a block here and a block there.
   virtual Scan scan(std::int64_t share, std::int64_t shares) const = 0;

@@ -78,7 +78,8 @@ TEST_F(RunConfigTest, KeysAreAContract) {
       "model.num_attention_heads model.num_key_value_heads model.head_dim model.vocab_size model.rope_theta "
       "model.rope_scaling model.rms_norm_eps model.tie_word_embeddings model.max_position_embeddings "
       "model.initializer_range model.init_from "
-      "data.train data.eval data.sequence_length data.synthetic_tokens data.synthetic_eval_tokens "
+      "data.train data.weights data.eval data.raw_type data.sequence_length data.synthetic_tokens "
+      "data.synthetic_eval_tokens "
       "train.steps train.batch train.micro_batch train.accumulate train.precision train.recompute train.loss_chunk "
       "train.time_limit "
       "optimizer.kind optimizer.lr optimizer.betas optimizer.eps optimizer.weight_decay optimizer.clip_norm "
@@ -113,8 +114,10 @@ TEST_F(RunConfigTest, ReadsEveryKey) {
     initializer_range = 0.01
     init_from = "start.h5"
     [data]
-    train = "train.h5"
+    train = ["train.h5", "more/*.bin"]
+    weights = [3, 1]
     eval = "eval.h5"
+    raw_type = "uint32"
     sequence_length = 77
     synthetic_tokens = 1000
     synthetic_eval_tokens = 500
@@ -182,7 +185,9 @@ TEST_F(RunConfigTest, ReadsEveryKey) {
   model.initializer_range = 0.01;
   EXPECT_EQ(resolve_model(config), model);
   EXPECT_EQ(config.model.init_from, "start.h5");
-  EXPECT_EQ(config.data.train, "train.h5");
+  EXPECT_EQ(config.data.train, (Overrides{"train.h5", "more/*.bin"}));
+  EXPECT_EQ(config.data.weights, (std::vector<double>{3, 1}));
+  EXPECT_EQ(config.data.raw_type, TokenType::u32);
   EXPECT_EQ(config.data.eval, "eval.h5");
   EXPECT_EQ(config.data.sequence_length, 77);
   EXPECT_EQ(config.data.synthetic_tokens, 1000);
@@ -264,7 +269,7 @@ TEST_F(RunConfigTest, OverridesNeedNoQuotes) {
   EXPECT_EQ(config.optimizer.lr, 1e-3);
   EXPECT_EQ(config.optimizer.beta2, 0.6);
   EXPECT_EQ(config.model.tie_word_embeddings, true);
-  EXPECT_EQ(config.data.train, "a=b.h5");
+  EXPECT_EQ(config.data.train, Overrides{"a=b.h5"});
   EXPECT_EQ(config.train.precision, Precision::bf16);
   EXPECT_EQ(config.log.level, "warn");
   EXPECT_EQ(loaded({"run.dir=2024"}).run.dir, "2024");
@@ -501,6 +506,25 @@ TEST_F(RunConfigTest, KeysThatContradictEachOther) {
       refusal_of({"data.eval=eval.h5"}),
       "data.train = \"synthetic\" and data.eval = \"eval.h5\" are different languages; give \"synthetic\" for both, or "
       "for neither");
+  EXPECT_EQ(refusal_of({"data.train=[\"synthetic\", \"a.h5\"]"}),
+            "data.train has \"synthetic\" among other data, which are another language; give it alone");
+  EXPECT_EQ(refusal_of({"data.train=[]"}),
+            "data.train is empty; give the path of token data, several of them, or \"synthetic\"");
+  EXPECT_EQ(refusal_of({"data.train=[\"a.h5\", \"b.bin\"]", "data.weights=[1]"}),
+            "data.weights has 1 numbers, data.train 2 paths; give one for each path, in their order, or no weights: in "
+            "proportion to the sizes");
+  EXPECT_EQ(
+      refusal_of({"data.train=[\"a.h5\", 7]"}),
+      "--set data.train=[\"a.h5\", 7]: data.train = [\"a.h5\", 7] has an integer; expected a path, or an array of "
+      "paths");
+  EXPECT_EQ(
+      refusal_of({"data.weights=[1, 0]"}),
+      "--set data.weights=[1, 0]: data.weights = [1, 0] is out of range; each must be above 0 (leave a path out of "
+      "data.train to give it none)");
+  EXPECT_EQ(refusal_of({"data.weights=[1, nan]"}).find("out of range") == std::string::npos, false);
+  EXPECT_EQ(refusal_of({"data.raw_type=uint61"}),
+            "--set data.raw_type=uint61: data.raw_type = \"uint61\" is not one of \"auto\", \"uint16\", \"uint32\", "
+            "\"int32\", \"int64\"; did you mean \"uint16\"?");
   EXPECT_EQ(refusal_of({"data.train=train.h5", "eval.every=5"}),
             "eval.every = 5, but there is nothing to evaluate on; give data.eval");
   EXPECT_EQ(refusal_of({"schedule.min_lr=1"}),
@@ -559,6 +583,12 @@ TEST_F(RunConfigTest, GroupSizesAreNumbersOfRanks) {
 TEST_F(RunConfigTest, EvaluationFollowsTheTrainingData) {
   EXPECT_EQ(loaded({}).data.eval, "synthetic");
   EXPECT_EQ(loaded({"data.train=train.h5"}).data.eval, "");
+  const RunConfig mixture =
+      loaded({"data.train=[\"a.h5\", \"b/*.bin\"]", "data.weights=[3, 0.5]", "data.raw_type=uint32"});
+  EXPECT_EQ(mixture.data.train, (Overrides{"a.h5", "b/*.bin"}));
+  EXPECT_EQ(mixture.data.weights, (std::vector<double>{3, 0.5}));
+  EXPECT_EQ(mixture.data.raw_type, TokenType::u32);
+  EXPECT_EQ(to_json(mixture).at("data").at("train"), nlohmann::json({"a.h5", "b/*.bin"}));
 }
 
 TEST_F(RunConfigTest, KeysOverrideAPreset) {

@@ -77,16 +77,16 @@ TEST(BatchSource, EpochsAreDifferentPermutations) {
   const BatchSource source(counting(101), 4, 77);  // 25 sequences
   std::vector<Positions> epochs(2);
   for (std::int64_t position = 0; position < 50; ++position) {
-    epochs[static_cast<std::size_t>(position / 25)].push_back(source.sequence_index(position));
+    epochs[static_cast<std::size_t>(position / 25)].push_back(source.place(position).sequence);
   }
   EXPECT_NE(epochs[0], epochs[1]);
   for (const auto& epoch : epochs) EXPECT_EQ(std::set<std::int64_t>(epoch.begin(), epoch.end()).size(), 25u);
   EXPECT_NE(
-      BatchSource(counting(101), 4, 78).sequence_index(0) * 25 + BatchSource(counting(101), 4, 78).sequence_index(1),
+      BatchSource(counting(101), 4, 78).place(0).sequence * 25 + BatchSource(counting(101), 4, 78).place(1).sequence,
       epochs[0][0] * 25 + epochs[0][1]);
 
   const Batch batch = source.batch(Positions{26, -1});
-  EXPECT_EQ(batch.tokens[0], source.sequence_index(26) * 4 + 1);
+  EXPECT_EQ(batch.tokens[0], source.place(26).sequence * 4 + 1);
   EXPECT_EQ(batch.targets[4], ignored_target);
 }
 

@@ -66,6 +66,37 @@ TEST_F(OpenSource, EveryRankIsToldOfABlockThatChanged) {
   EXPECT_NE(fault(100000).find("checksum of 'tokens'"), std::string::npos) << fault(100000);
 }
 
+// All formats, by all ranks together: the token is found, and named with its file.
+TEST_F(OpenSource, EveryFormatIsCheckedAgainstTheVocabulary) {
+  const std::string fixtures = ATOLL_SOURCE_DIR "/tests/fixtures/tokens/";
+  for (const std::string file : {"nanogpt.bin", "llm_c_gpt2.bin", "llm_c_llama3.bin", "v1_uint16.npy", "v2_uint32.npy",
+                                 "v3_int64.npy", "megatron_uint16", "megatron_int32.bin", "megatron_*.bin"}) {
+    const auto source = open_source(fixtures + file, RunConfig{}, 128256, true, world_);
+    EXPECT_EQ(source->tokens(), file == "megatron_*.bin" ? 1200 : 600);
+    const LargestToken largest = source->scan_all();
+    path_ = fixtures + file;
+    EXPECT_EQ(fault(largest.id + 1), "");
+    const std::string message = fault(largest.id);
+    EXPECT_NE(message.find("token " + std::to_string(largest.id) + " at position"), std::string::npos) << message;
+  }
+  path_ = fixtures + "nothing_*.bin";
+  EXPECT_NE(fault(9).find("no file matches this pattern"), std::string::npos) << fault(9);
+}
+
+TEST_F(OpenSource, MixturesAreOpenedInOrder) {
+  const std::string fixtures = ATOLL_SOURCE_DIR "/tests/fixtures/tokens/";
+  RunConfig config;
+  config.data.train = {fixtures + "megatron_*.bin", fixtures + "nanogpt.bin"};
+  config.data.weights = {1, 3};
+  config.data.eval = fixtures + "v1_uint16.npy";
+  const DataSets sets = open_data_sets(config, 128256, world_);
+  ASSERT_EQ(sets.train.sources.size(), 2u);
+  EXPECT_EQ(sets.train.sources[0]->tokens(), 1200);
+  EXPECT_EQ(sets.train.sources[1]->tokens(), 600);
+  EXPECT_EQ(sets.train.weights, config.data.weights);
+  EXPECT_EQ(sets.eval->tokens(), 600);
+}
+
 TEST_F(OpenSource, SyntheticLanguageIsCheckedToo) {
   const std::string message =
       message_of<CollectiveError>([&] { open_source("synthetic", RunConfig{}, 5, true, world_); });

@@ -83,7 +83,7 @@ TEST(StepSchedule, FewerSequencesThanRanks) {
 TEST(StepSchedule, EpochVisitsEverySequenceOnceAndGridsAgree) {
   const auto source = std::make_shared<const MemorySource>("zeros", 2, std::vector<std::uint16_t>(24 * 8 * 4 + 1));
   const BatchSource batches(source, 4, 3);
-  ASSERT_EQ(batches.sequences().count(), 24 * 8);
+  ASSERT_EQ(Sequences(source, 4).count(), 24 * 8);
   std::vector<std::vector<std::set<std::int64_t>>> grids;
   for (const Layout layout : {Layout{1, 1}, {1, 3}, {2, 2}, {3, 4}, {1, 7}}) {
     auto& steps = grids.emplace_back();
@@ -91,7 +91,7 @@ TEST(StepSchedule, EpochVisitsEverySequenceOnceAndGridsAgree) {
     for (std::int64_t s = 0; s < 8; ++s) {
       auto& indices = steps.emplace_back();
       for (const auto position : step(layout, batch_of(24 / layout.groups, 2), s * 24)) {
-        indices.insert(batches.sequence_index(position));
+        indices.insert(batches.place(position).sequence);
       }
       EXPECT_EQ(indices.size(), 24u);
       epoch.insert(indices.begin(), indices.end());
