@@ -14,6 +14,7 @@ using Command = std::function<int()>;
 void add_train(CLI::App& program, Command& chosen);
 void add_eval(CLI::App& program, Command& chosen);
 void add_tokenize(CLI::App& program, Command& chosen);
+void add_data(CLI::App& program, Command& chosen);
 void add_inspect(CLI::App& program, Command& chosen);
 void add_plan(CLI::App& program, Command& chosen);
 void add_doctor(CLI::App& program, Command& chosen);

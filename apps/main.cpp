@@ -40,6 +40,7 @@ int main(int argc, char** argv) {
   add_train(program, chosen);
   add_eval(program, chosen);
   add_tokenize(program, chosen);
+  add_data(program, chosen);
   add_inspect(program, chosen);
   add_plan(program, chosen);
   add_doctor(program, chosen);

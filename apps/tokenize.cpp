@@ -48,6 +48,20 @@ void print_json(const TokenizeResult& result) {
   fmt::print("{}\n", json.dump(2));
 }
 
+void add_text_options(CLI::App& command, TokenizeOptions& options) {
+  CLI::CheckedTransformer formats(std::map<std::string, TextFormat>{
+      {"auto", TextFormat::by_name}, {"text", TextFormat::text}, {"jsonl", TextFormat::json_lines}});
+  formats.description("");
+  command
+      .add_option("--input-format", options.format,
+                  "auto (a name in .jsonl or .ndjson is JSON Lines), text (a file is a document) or jsonl")
+      ->transform(formats)
+      ->type_name("auto|text|jsonl")
+      ->default_str("auto");
+  command.add_option("--field", options.field, "Of JSON Lines: the key whose string is the document")
+      ->capture_default_str();
+}
+
 int run(const Arguments& arguments) {
   std::optional<Progress> progress;
   const TokenizeResult result = tokenize(arguments.options, [&](std::int64_t done, std::int64_t total) {
@@ -56,7 +70,7 @@ int run(const Arguments& arguments) {
   });
   if (progress) progress->clear();
 
-  warn(result.invalid, "not UTF-8 text");
+  warn(result.invalid, "not UTF-8 text, or not the JSON asked for");
   warn(result.compressed, "compressed; decompress them first");
   warn(result.empty, "empty");
   warn(result.duplicate, "reached twice");
@@ -79,7 +93,8 @@ void add_tokenize(CLI::App& program, Command& chosen) {
   TokenizeOptions& options = arguments->options;
   CLI::App* command = program.add_subcommand("tokenize", "Turn UTF-8 text files into token files (a token per byte)");
   command->footer(
-      "A file is a document. Writes OUTPUT/train.h5 and OUTPUT/eval.h5, for data.train and data.eval of a run.\n"
+      "A file is a document, and so is a line of a .jsonl file; .gz and .zst are read as they are.\nWrites "
+      "OUTPUT/train.h5 and OUTPUT/eval.h5, for data.train and data.eval of a run.\n"
       "Example: atoll tokenize ~/books --extensions .txt --output data/books");
   command->add_option("inputs", options.inputs, "Text files, and folders (searched in depth, sorted by name)")
       ->required();
@@ -90,14 +105,15 @@ void add_tokenize(CLI::App& program, Command& chosen) {
   command->add_option("--extensions", options.extensions, "Of a folder, only files that end so: .txt,.rst,.html")
       ->delimiter(',')
       ->allow_extra_args(false);  // or it would take the inputs that follow it
+  add_text_options(*command, options);
   CLI::CheckedTransformer choices(std::map<std::string, InvalidText>{
       {"error", InvalidText::error}, {"skip", InvalidText::skip}, {"replace", InvalidText::replace}});
   choices.description("");
   command
       ->add_option(
           "--invalid", options.invalid,
-          "Files that are not UTF-8 text: error (of a folder's files: leave them out, with a count), skip (leave "
-          "out named files too), replace (their invalid bytes by U+FFFD)")
+          "Text that is not UTF-8: error (of a folder's files: leave them out, with a count), skip (leave out named "
+          "files and lines of JSON too), replace (their invalid bytes by U+FFFD)")
       ->transform(choices)
       ->type_name("error|skip|replace")
       ->default_str("error");

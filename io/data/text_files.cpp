@@ -67,33 +67,23 @@ std::vector<FoundFile> find_files(const std::vector<std::string>& inputs) {
   return found;
 }
 
-void read_file(const std::string& path, std::int64_t begin, std::int64_t end,
-               const std::function<void(std::string_view piece)>& visit) {
-  const OwnedFile file = open_file(path);
-  if (::fseeko(file.get(), begin, SEEK_SET) != 0) {
-    throw DataError(fmt::format("{}: cannot read from byte {}: {}", path, begin, std::strerror(errno)));
-  }
-  std::string buffer;
-  while (begin < end) {
-    buffer.resize(static_cast<std::size_t>(std::min<std::int64_t>(end - begin, 1 << 20)));
-    const std::size_t got = std::fread(buffer.data(), 1, buffer.size(), file.get());
-    if (got == 0) {
-      throw DataError(std::ferror(file.get()) != 0
-                          ? fmt::format("{}: cannot read byte {}: {}", path, begin, std::strerror(errno))
-                          : fmt::format("{}: ends at byte {}, it became shorter while it was read", path, begin));
-    }
-    visit(std::string_view(buffer).substr(0, got));
-    begin += static_cast<std::int64_t>(got);
-  }
+bool has_extension(const std::string& path, const std::vector<std::string>& extensions) {
+  const auto ends_with = [](std::string_view name, std::string_view end) {
+    return name.size() >= end.size() && name.substr(name.size() - end.size()) == end;
+  };
+  std::string_view name = path;
+  for (const std::string_view compressed : {".gz", ".zst"})
+    if (ends_with(name, compressed)) name.remove_suffix(compressed.size());
+  return extensions.empty() || std::any_of(extensions.begin(), extensions.end(), [&](const std::string& extension) {
+           return ends_with(name, extension) || ends_with(path, extension);
+         });
 }
 
 std::optional<std::string> decompression_command(const std::string& path) {
-  static constexpr std::pair<std::string_view, const char*> known[] = {{"\x1f\x8b", "gzip -d"},
-                                                                       {"\xfd"
+  static constexpr std::pair<std::string_view, const char*> known[] = {{"\xfd"
                                                                         "7zXZ",
                                                                         "xz -d"},
                                                                        {"BZh", "bzip2 -d"},
-                                                                       {"\x28\xb5\x2f\xfd", "zstd -d"},
                                                                        {"PK\x03\x04", "unzip"}};
   char start[6] = {};
   const OwnedFile file = open_file(path);

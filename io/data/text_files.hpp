@@ -2,10 +2,8 @@
 #pragma once
 
 #include <cstdint>
-#include <functional>
 #include <optional>
 #include <string>
-#include <string_view>
 #include <vector>
 
 namespace atl {
@@ -20,15 +18,13 @@ struct FoundFile {
 /// a dot, and links to folders. DataError for an input that is not there or is neither file nor folder.
 std::vector<FoundFile> find_files(const std::vector<std::string>& inputs);
 
-/// Calls `visit` with the bytes [begin, end) of a file in pieces of at most 1 MiB. DataError when they cannot be read,
-/// or when the file is shorter by now.
-void read_file(const std::string& path, std::int64_t begin, std::int64_t end,
-               const std::function<void(std::string_view piece)>& visit);
+/// True if the name ends in one of `extensions` (".txt"), before a .gz or .zst; of none, always.
+bool has_extension(const std::string& path, const std::vector<std::string>& extensions);
 
 /// Writes a small file. ConfigError where that fails.
 void write_text_file(const std::string& path, const std::string& text);
 
-/// "gzip -d" and its like for a file that starts as compressed files do, else nothing.
+/// "xz -d" and its like for a file that starts as files of compressors do that are not read here, else nothing.
 std::optional<std::string> decompression_command(const std::string& path);
 
 }  // namespace atl

@@ -2,7 +2,8 @@
 #include "io/data/tokenize.hpp"
 
 #include "core/errors.hpp"
-#include "core/random.hpp"
+#include "io/data/document_split.hpp"
+#include "io/data/text_documents.hpp"
 #include "io/data/text_files.hpp"
 #include "io/data/token_file.hpp"
 #include "io/pending_file.hpp"
@@ -21,13 +22,6 @@ namespace {
 
 namespace fs = std::filesystem;
 
-/// A document: the bytes [begin, end) of a file.
-struct Document {
-  std::string path;
-  std::int64_t begin = 0, end = 0;
-  bool eval = false;
-};
-
 /// Reports bytes over both passes: checking all files, then writing those that are used.
 class Meter {
  public:
@@ -45,15 +39,18 @@ class Meter {
   std::int64_t done_ = 0, total_ = 0;
 };
 
-void note(LeftOut& kind, const std::string& path) {
-  if (kind.count++ == 0) kind.example = path;
+/// A file that is used, and how many documents it has.
+struct UsedFile {
+  FoundFile file;
+  std::int64_t documents = 0;
+};
+
+TextLayout layout_of(const TokenizeOptions& options) {
+  return {options.format, options.field, options.invalid == InvalidText::replace};
 }
 
-bool has_extension(const std::string& path, const std::vector<std::string>& extensions) {
-  return extensions.empty() || std::any_of(extensions.begin(), extensions.end(), [&](const std::string& extension) {
-           return path.size() >= extension.size() &&
-                  path.compare(path.size() - extension.size(), std::string::npos, extension) == 0;
-         });
+void note(LeftOut& kind, const std::string& path) {
+  if (kind.count++ == 0) kind.example = path;
 }
 
 std::string output_path(const TokenizeOptions& options, const char* name) {
@@ -79,119 +76,153 @@ void check_options(const TokenizeOptions& options) {
   }
 }
 
-/// Reads a file to its end and decides whether it is used. A DataError for a named file that cannot be.
-bool is_usable_text(const FoundFile& file, const TokenizeOptions& options, TokenizeResult& result, Meter& meter) {
-  if (file.bytes == 0) {
-    note(result.empty, file.path);
+/// First pass over a file: which of its documents are used. A document that is not text is one broken line of JSON
+/// Lines, or the whole of another file.
+class Survey : public DocumentVisitor {
+ public:
+  Survey(const FoundFile& file, const TokenizeOptions& options, TokenizeResult& result, Meter& meter)
+      : file_(file),
+        options_(options),
+        result_(result),
+        meter_(meter),
+        lines_(is_json_lines(file.path, layout_of(options))) {}
+
+  std::int64_t documents() const { return documents_; }
+  std::int64_t bytes_of_last() const { return bytes_of_last_; }
+
+  void text(std::string_view piece) override {
+    bytes_ += static_cast<std::int64_t>(piece.size());
+    ignored_.clear();
+    if (!lines_) reader_.feed(piece, ignored_);  // lines are clean already
+  }
+  void end_document(const std::string& place) override {
+    reader_.finish(ignored_);
+    if (bytes_ == 0)
+      note(result_.empty, place);
+    else if (is_usable(place))
+      ++documents_, bytes_of_last_ = bytes_;
+    reader_ = {};
+    bytes_ = 0;
+  }
+  void broken_line(const std::string& reason) override {
+    if (options_.invalid != InvalidText::skip)
+      throw DataError(reason + "; mend it, or give --invalid skip to leave out such lines");
+    note(result_.invalid, reason);
+  }
+  void consumed(std::int64_t bytes) override { meter_.add(bytes); }
+
+ private:
+  bool is_usable(const std::string& place) {
+    const auto invalid = reader_.first_invalid();
+    if (!invalid) return true;
+    if (options_.invalid == InvalidText::replace && (file_.named || !reader_.has_zero_byte())) return true;
+    if (options_.invalid == InvalidText::error && file_.named) {
+      throw DataError(
+          fmt::format("{}: byte {} is not valid UTF-8 text{}; convert the file (iconv -t UTF-8), or give "
+                      "--invalid replace or --invalid skip",
+                      place, *invalid, reader_.has_zero_byte() ? " (it has zero bytes: a binary file?)" : ""));
+    }
+    note(result_.invalid, place);
     return false;
   }
-  if (const auto command = decompression_command(file.path)) {
-    if (file.named && options.invalid == InvalidText::error) {
-      throw DataError(fmt::format("{}: is compressed; decompress it first ({})", file.path, *command));
+
+  const FoundFile& file_;
+  const TokenizeOptions& options_;
+  TokenizeResult& result_;
+  Meter& meter_;
+  bool lines_;
+  Utf8Reader reader_;
+  std::string ignored_;
+  std::int64_t documents_ = 0, bytes_ = 0, bytes_of_last_ = 0;
+};
+
+/// Second pass: writes the documents of all files.
+class Writer : public DocumentVisitor {
+ public:
+  Writer(const TokenizeOptions& options, const DocumentSplit& split, TokenFileWriter& train, TokenFileWriter* eval,
+         Meter& meter)
+      : options_(options), split_(split), train_(train), eval_(eval), meter_(meter) {}
+
+  std::int64_t documents() const { return document_; }
+
+  void text(std::string_view piece) override {
+    if (bytes_ == 0 && !piece.empty()) start(split_.cut() < 0 && split_.is_eval(document_) ? eval_ : &train_);
+    if (split_.cut() >= 0 && to_ == &train_) piece = up_to_cut(piece);
+    bytes_ += static_cast<std::int64_t>(piece.size());
+    for (; !piece.empty(); piece.remove_prefix(std::min<std::size_t>(piece.size(), 1u << 20))) {  // lines may be long
+      reader_.feed(piece.substr(0, 1u << 20), clean_);
+      flush();
     }
+  }
+  void end_document(const std::string& place) override {
+    if (bytes_ == 0) return;
+    reader_.finish(clean_);
+    if (reader_.first_invalid() && options_.invalid != InvalidText::replace)
+      throw DataError(place + ": changed while it was read");
+    if (split_.cut() >= 0 && to_ == &train_)
+      throw DataError(place + ": is too short to split; give more text, or --eval-fraction 0");
+    end();
+    ++document_;
+  }
+  void broken_line(const std::string&) override {}
+  void consumed(std::int64_t bytes) override { meter_.add(bytes); }
+
+ private:
+  void start(TokenFileWriter* to) {
+    to_ = to;
+    reader_ = {};
+    tokens_ = {ByteTokenizer::begin_of_document};
+  }
+  void flush() {
+    ByteTokenizer::append(clean_, tokens_);
+    to_->append(tokens_);
+    tokens_.clear();
+    clean_.clear();
+  }
+  void end() {
+    flush();
+    tokens_.push_back(ByteTokenizer::end_of_document);
+    to_->append(tokens_);
+    to_->end_document(bytes_);
+    bytes_ = 0;
+  }
+  /// Writes what lies before the cut, at the first character that starts there or later; the rest is returned.
+  std::string_view up_to_cut(std::string_view piece) {
+    std::size_t at = static_cast<std::size_t>(std::max<std::int64_t>(0, split_.cut() - bytes_));
+    while (at < piece.size() && (static_cast<unsigned char>(piece[at]) & 0xc0) == 0x80) ++at;
+    if (at >= piece.size()) return piece;
+    if (bytes_ + static_cast<std::int64_t>(at) == 0) return piece;
+    reader_.feed(piece.substr(0, at), clean_);
+    bytes_ += static_cast<std::int64_t>(at);
+    end();
+    start(eval_);
+    return piece.substr(at);
+  }
+
+  const TokenizeOptions& options_;
+  const DocumentSplit& split_;
+  TokenFileWriter& train_;
+  TokenFileWriter* eval_;
+  Meter& meter_;
+  TokenFileWriter* to_ = nullptr;
+  Utf8Reader reader_;
+  std::string clean_;
+  std::vector<std::int32_t> tokens_;
+  std::int64_t document_ = 0, bytes_ = 0;
+};
+
+Survey survey_file(const FoundFile& file, const TokenizeOptions& options, TokenizeResult& result, Meter& meter) {
+  Survey survey(file, options, result, meter);
+  const auto command = decompression_command(file.path);
+  if (command && (file.named && options.invalid == InvalidText::error))
+    throw DataError(fmt::format("{}: is compressed; decompress it first ({})", file.path, *command));
+  if (command) {
     meter.add(file.bytes);
     note(result.compressed, file.path);
-    return false;
+  } else {
+    read_documents(file.path, layout_of(options), survey);
   }
-  Utf8Reader text;
-  std::string ignored;
-  read_file(file.path, 0, file.bytes, [&](std::string_view piece) {
-    ignored.clear();
-    text.feed(piece, ignored);
-    meter.add(static_cast<std::int64_t>(piece.size()));
-  });
-  text.finish(ignored);
-  const auto invalid = text.first_invalid();
-  if (!invalid) return true;
-  if (options.invalid == InvalidText::replace && (file.named || !text.has_zero_byte())) return true;
-  if (options.invalid == InvalidText::error && file.named) {
-    throw DataError(
-        fmt::format("{}: byte {} is not valid UTF-8 text{}; convert the file (iconv -t UTF-8), or give "
-                    "--invalid replace or --invalid skip",
-                    file.path, *invalid, text.has_zero_byte() ? " (it has zero bytes: a binary file?)" : ""));
-  }
-  note(result.invalid, file.path);
-  return false;
-}
-
-std::vector<Document> choose_documents(const std::vector<FoundFile>& files, const TokenizeOptions& options,
-                                       TokenizeResult& result, Meter& meter) {
-  std::vector<Document> documents;
-  for (const FoundFile& file : files) {
-    if (is_usable_text(file, options, result, meter)) {
-      documents.push_back({file.path, 0, file.bytes});
-    } else {
-      meter.add(file.bytes);  // it will not be written
-    }
-  }
-  if (documents.empty()) {
-    throw DataError(
-        fmt::format("no text to tokenize: of {} files, {} are not UTF-8 text, {} are compressed, {} are empty",
-                    files.size(), result.invalid.count, result.compressed.count, result.empty.count));
-  }
-  return documents;
-}
-
-/// The first byte at or before `position` that starts a character.
-std::int64_t character_start(const std::string& path, std::int64_t position) {
-  std::string around;
-  const std::int64_t begin = std::max<std::int64_t>(0, position - 3);
-  read_file(path, begin, position + 1, [&](std::string_view piece) { around += piece; });
-  while (around.size() > 1 && (static_cast<unsigned char>(around.back()) & 0xc0) == 0x80) around.pop_back();
-  return begin + static_cast<std::int64_t>(around.size()) - 1;
-}
-
-void split_document(std::vector<Document>& documents, double eval_fraction) {
-  Document& whole = documents[0];
-  const std::int64_t wanted = std::max<std::int64_t>(1, static_cast<std::int64_t>(eval_fraction * double(whole.end)));
-  const std::int64_t cut = character_start(whole.path, whole.end - wanted);
-  if (cut == 0) throw DataError(whole.path + ": is too short to split; give more text, or --eval-fraction 0");
-  documents.push_back({whole.path, cut, whole.end, true});
-  documents[0].end = cut;
-}
-
-void split(std::vector<Document>& documents, const TokenizeOptions& options, TokenizeResult& result) {
-  if (options.eval_fraction == 0) return;
-  if (documents.size() == 1) {
-    result.split_inside_document = true;
-    return split_document(documents, options.eval_fraction);
-  }
-  const std::uint64_t key = random_key(options.seed, "tokenize/split");
-  std::size_t lowest = 0, highest = 0, chosen = 0;
-  for (std::size_t i = 0; i < documents.size(); ++i) {
-    const double draw = random_uniform(key, i);
-    documents[i].eval = draw < options.eval_fraction;
-    chosen += documents[i].eval;
-    if (draw < random_uniform(key, lowest)) lowest = i;
-    if (draw > random_uniform(key, highest)) highest = i;
-  }
-  if (chosen == 0) documents[lowest].eval = true;
-  if (chosen == documents.size()) documents[highest].eval = false;
-}
-
-void write_document(const Document& document, const TokenizeOptions& options, TokenFileWriter& writer, Meter& meter) {
-  Utf8Reader text;
-  std::string clean;
-  std::vector<std::int32_t> tokens{ByteTokenizer::begin_of_document};
-  const auto flush = [&] {
-    ByteTokenizer::append(clean, tokens);
-    writer.append(tokens);
-    tokens.clear();
-    clean.clear();
-  };
-  read_file(document.path, document.begin, document.end, [&](std::string_view piece) {
-    text.feed(piece, clean);
-    flush();
-    meter.add(static_cast<std::int64_t>(piece.size()));
-  });
-  text.finish(clean);
-  if (text.first_invalid() && options.invalid != InvalidText::replace) {
-    throw DataError(document.path + ": changed while it was read");
-  }
-  flush();
-  tokens.push_back(ByteTokenizer::end_of_document);
-  writer.append(tokens);
-  writer.end_document(document.end - document.begin);
+  return survey;
 }
 
 TokenizedFile finish(TokenFileWriter& writer) {
@@ -217,15 +248,36 @@ TokenizeResult tokenize(const TokenizeOptions& options,
     }
   }
   Meter meter(files, progress);
-  std::vector<Document> documents = choose_documents(files, options, result, meter);
-  split(documents, options, result);
+  std::vector<UsedFile> used;
+  std::int64_t documents = 0, bytes = 0;
+  for (const FoundFile& file : files) {
+    const Survey survey = survey_file(file, options, result, meter);
+    documents += survey.documents();
+    if (survey.documents() > 0) bytes = survey.bytes_of_last();
+    if (survey.documents() > 0)
+      used.push_back({file, survey.documents()});
+    else
+      meter.add(file.bytes);  // it will not be written
+  }
+  if (documents == 0) {
+    throw DataError(
+        fmt::format("no text to tokenize: of {} files, {} are not UTF-8 text, {} are compressed, {} are empty",
+                    files.size(), result.invalid.count, result.compressed.count, result.empty.count));
+  }
+  const DocumentSplit split(options.eval_fraction, options.seed, documents, bytes);
+  result.split_inside_document = split.cut() >= 0;
 
   TokenFileWriter train(output_path(options, "train.h5"), ByteTokenizer::vocab_size, ByteTokenizer::name);
   std::optional<TokenFileWriter> eval;
   if (options.eval_fraction > 0) {
     eval.emplace(output_path(options, "eval.h5"), ByteTokenizer::vocab_size, ByteTokenizer::name);
   }
-  for (const Document& document : documents) write_document(document, options, document.eval ? *eval : train, meter);
+  Writer writer(options, split, train, eval ? &*eval : nullptr, meter);
+  for (const UsedFile& use : used) {
+    const std::int64_t before = writer.documents();
+    read_documents(use.file.path, layout_of(options), writer);
+    if (writer.documents() - before != use.documents) throw DataError(use.file.path + ": changed while it was read");
+  }
   result.train = finish(train);
   if (eval) {
     result.eval = finish(*eval);

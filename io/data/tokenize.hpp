@@ -2,6 +2,8 @@
 /// SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include "io/data/text_documents.hpp"
+
 #include <cstdint>
 #include <functional>
 #include <string>
@@ -9,10 +11,10 @@
 
 namespace atl {
 
-/// What to do with a file that is not UTF-8 text (invalid bytes, or a zero byte).
+/// What to do with a document that is not UTF-8 text (invalid bytes, or a zero byte).
 enum class InvalidText {
-  error,    ///< a file that was named is an error; one found in a folder is left out, and counted
-  skip,     ///< named files are left out too
+  error,  ///< a file that was named, or a line of JSON, is an error; a file found in a folder is left out, and counted
+  skip,   ///< named files, and lines, are left out too
   replace,  ///< each invalid sequence becomes U+FFFD; a file with zero bytes that was found in a folder is left out
 };
 
@@ -22,6 +24,8 @@ struct TokenizeOptions {
   double eval_fraction = 0.01;          ///< share of the documents for evaluation, in [0, 1)
   std::uint64_t seed = 1;               ///< of the split
   std::vector<std::string> extensions;  ///< of files in folders: ".txt"; empty: all
+  TextFormat format = TextFormat::by_name;
+  std::string field = "text";  ///< of JSON Lines: the key whose string is the document
   InvalidText invalid = InvalidText::error;
   bool overwrite = false;  ///< otherwise files that are there already are an error
 };
@@ -44,11 +48,11 @@ struct TokenizeResult {
   LeftOut invalid, compressed, empty, other_extension, duplicate;
 };
 
-/// A file is a document. Order: inputs as given, files of a folder sorted by name; hidden files and folders and links
-/// to folders are passed over, a file reached twice counts once. Whether a document is for evaluation is a pure
-/// function of (seed, its number); each side has at least one document when there are two. Memory does not grow with
-/// the files' sizes. `progress` is told bytes done and bytes in all. ConfigError for wrong options, DataError for wrong
-/// files.
+/// A file is a document, or of JSON Lines each line; .gz and .zst are read as they are. Order: inputs as given, files
+/// of a folder sorted by name; hidden files and folders and links to folders are passed over, a file reached twice
+/// counts once. Whether a document is for evaluation is a pure function of (seed, its number); each side has at least
+/// one document when there are two. Memory does not grow with the files' sizes or the number of documents. `progress`
+/// is told bytes done and bytes in all. ConfigError for wrong options, DataError for wrong files.
 TokenizeResult tokenize(const TokenizeOptions& options,
                         const std::function<void(std::int64_t done, std::int64_t total)>& progress = {});
 

@@ -90,5 +90,46 @@ TEST_F(DataProgram, TokensOutsideTheVocabularyAreFoundBeforeTraining) {
   EXPECT_FALSE(fs::exists(folder_ / "run/model.h5"));
 }
 
+TEST_F(DataProgram, InspectsAndVerifies) {
+  const std::string fixtures = ATOLL_FIXTURES "/tokens/";
+  const Outcome seen =
+      run_program(folder_, 0,
+                  {"data", "inspect", "--json", "--sample", "3", fixtures + "megatron_uint16",
+                   fixtures + "megatron_*.bin", folder_ / "a.bin", "--raw-type", "uint16", "--end-of-document", "3"});
+  ASSERT_EQ(seen.code, 0) << seen.err;
+  const auto all = seen.json();
+  ASSERT_EQ(all.size(), 3u);
+  EXPECT_EQ(all[0].at("tokens"), 600);
+  EXPECT_EQ(all[0].at("documents").at("count"), 5);
+  EXPECT_EQ(all[0].at("documents").at("p50"), 100);
+  EXPECT_EQ(all[0].at("sample").at("ids"), nlohmann::json({11, 7930, 31687}));
+  EXPECT_EQ(all[1].at("tokens"), 1200);
+  EXPECT_EQ(all[1].at("documents").at("count"), 10);
+  EXPECT_EQ(all[2].at("documents").at("open_end"), true);
+  EXPECT_EQ(all[2].at("ids").at("least"), 0);
+
+  folder_.write("text.txt", "na\u00efve text");
+  ASSERT_EQ(
+      run_program(folder_, 0, {"tokenize", folder_ / "text.txt", "-o", folder_ / "t", "--eval-fraction", "0"}).code, 0);
+  const Outcome text = run_program(folder_, 0, {"data", "inspect", folder_ / "t/train.h5"});
+  EXPECT_NE(text.out.find("as text: \"na\u00efve text\""), std::string::npos) << text.out;
+  EXPECT_NE(text.out.find("tokenizer: bytes"), std::string::npos) << text.out;
+  EXPECT_NE(text.out.find("1 documents"), std::string::npos) << text.out;
+
+  const Outcome good = run_program(folder_, 0, {"data", "verify", fixtures + "v*.npy", folder_ / "t/train.h5"});
+  EXPECT_EQ(good.code, 0) << good.err;
+  EXPECT_EQ(occurrences(good.out, ": good; "), 4u) << good.out;
+  const Outcome small =
+      run_program(folder_, 0, {"data", "verify", fixtures + "v1_uint16.npy", "--vocab-size", "50000"});
+  EXPECT_EQ(small.code, 3);
+  EXPECT_NE(small.err.find("outside the model's vocabulary of 50000"), std::string::npos) << small.err;
+  std::string bytes = content_of(folder_ / "t/train.h5");
+  bytes[bytes.find('n' + std::string(1, '\0') + 'a')] ^= 1;
+  folder_.write("t/train.h5", bytes);
+  const Outcome bad = run_program(folder_, 0, {"data", "verify", folder_ / "t/train.h5"});
+  EXPECT_EQ(bad.code, 3);
+  EXPECT_NE(bad.err.find("checksum of 'tokens'"), std::string::npos) << bad.err;
+}
+
 }  // namespace
 }  // namespace atl

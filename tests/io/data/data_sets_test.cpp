@@ -2,6 +2,7 @@
 #include "io/data/data_sets.hpp"
 
 #include "io/data/token_file.hpp"
+#include "io/data/token_formats.hpp"
 #include "parallel/communicator.hpp"
 #include "tests/io/scratch_folder.hpp"
 
@@ -94,6 +95,10 @@ TEST_F(OpenSource, MixturesAreOpenedInOrder) {
   EXPECT_EQ(sets.train.sources[0]->tokens(), 1200);
   EXPECT_EQ(sets.train.sources[1]->tokens(), 600);
   EXPECT_EQ(sets.train.weights, config.data.weights);
+  // Every file was checked with its own sums.
+  EXPECT_EQ(sets.train.sources[0]->fingerprint(),
+            join("", {open_tokens(fixtures + "megatron_int32", {}), open_tokens(fixtures + "megatron_uint16", {})})
+                ->fingerprint());
   EXPECT_EQ(sets.eval->tokens(), 600);
 }
 

@@ -52,7 +52,9 @@ TEST(Tokenize, ReadsFoldersInOrderAndLeavesOutWhatIsNoText) {
   folder.write("in/binary", "a\0b"s);
   folder.write("in/latin1", "gr\xfc\xdf");
   folder.write("in/empty", "");
-  folder.write("in/d.gz", "\x1f\x8b\x08 something");
+  folder.write("in/d.xz",
+               "\xfd"
+               "7zXZ something");
   std::filesystem::create_symlink(folder / "in/b.txt", folder / "in/e.txt");
   std::filesystem::create_symlink(folder / "nowhere", folder / "in/f.txt");
   auto options = options_for(folder, {folder / "in"});
@@ -82,13 +84,15 @@ TEST(Tokenize, ReadsFoldersInOrderAndLeavesOutWhatIsNoText) {
 TEST(Tokenize, NamedFilesThatAreNoTextAreErrors) {
   const ScratchFolder folder;
   const auto good = folder.write("good.txt", "good"), bad = folder.write("bad.txt", "ab\xff");
-  const auto zero = folder.write("zero", "a\0"s), packed = folder.write("x.txt.gz", "\x1f\x8b\x08 something");
+  const auto zero = folder.write("zero", "a\0"s), packed = folder.write("x.txt.xz",
+                                                                        "\xfd"
+                                                                        "7zXZ something");
   const auto message = [&](const std::string& path) {
     return message_of<DataError>([&] { tokenize(options_for(folder, {path, good})); });
   };
   EXPECT_EQ(message(bad).find(bad + ": byte 2 is not valid UTF-8 text; "), 0u) << message(bad);
   EXPECT_EQ(message(zero).find(zero + ": byte 1 is not valid UTF-8 text (it has zero bytes"), 0u) << message(zero);
-  EXPECT_EQ(message(packed), packed + ": is compressed; decompress it first (gzip -d)");
+  EXPECT_EQ(message(packed), packed + ": is compressed; decompress it first (xz -d)");
   EXPECT_NE(message(folder / "none").find("none: cannot read it: No such file"), std::string::npos);
   EXPECT_EQ(message("/dev/null").find("/dev/null: is neither a file nor a folder"), 0u);
   EXPECT_TRUE(std::filesystem::is_empty(folder / "out"));  // nothing half-made
@@ -158,6 +162,60 @@ TEST(Tokenize, OneDocumentIsSplitBetweenCharacters) {
   }
   options.inputs = {folder.write("short.txt", "€")};
   EXPECT_NE(message_of<DataError>([&] { tokenize(options); }).find("too short to split"), std::string::npos);
+}
+
+const std::string lines = R"({"id": 1, "text": "one"}
+{"id": 2, "text": "zwei, größer"}
+{"id": 3, "text": ""}
+
+{"id": 4, "text": "four"})";
+
+TEST(Tokenize, LinesOfJsonAreDocuments) {
+  const ScratchFolder folder;
+  folder.write("in/b.jsonl", lines);
+  folder.write("in/a.txt", "a text");
+  folder.write("in/c.csv", "no");
+  auto options = options_for(folder, {folder / "in"});
+  options.eval_fraction = 0;
+  options.extensions = {".txt", ".jsonl"};
+  const auto result = tokenize(options);
+  EXPECT_EQ(documents_of(result.train.path), (Texts{"a text", "one", "zwei, größer", "four"}));
+  EXPECT_EQ(result.train.bytes, 6 + 3 + 14 + 4);
+  EXPECT_EQ(result.empty.count, 1);
+  EXPECT_EQ(result.empty.example, folder / "in/b.jsonl:3");
+
+  options.overwrite = true;
+  options.eval_fraction = 0.5;
+  const auto halves = tokenize(options);
+  const auto train = documents_of(halves.train.path), eval = documents_of(halves.eval.path);
+  EXPECT_EQ(train.size() + eval.size(), 4u);
+  EXPECT_GE(train.size(), 1u);
+  EXPECT_GE(eval.size(), 1u);
+  EXPECT_FALSE(halves.split_inside_document);
+
+  options.inputs = {folder.write("one.jsonl", "{\"text\": \"0123456789\"}")};
+  const auto cut = tokenize(options);
+  EXPECT_TRUE(cut.split_inside_document);
+  EXPECT_EQ(documents_of(cut.train.path), (Texts{"01234"}));
+  EXPECT_EQ(documents_of(cut.eval.path), (Texts{"56789"}));
+}
+
+TEST(Tokenize, LinesThatAreNoDocuments) {
+  const ScratchFolder folder;
+  const std::string path = folder.write("x.jsonl", lines + "\n{\"body\": \"five\"}\nno\n");
+  auto options = options_for(folder, {path});
+  options.eval_fraction = 0;
+  EXPECT_EQ(message_of<DataError>([&] { tokenize(options); }),
+            path +
+                ":6: has no key 'text'; it has body (--field names the key); mend it, or give --invalid skip to leave "
+                "out such lines");
+  options.invalid = InvalidText::skip;
+  const auto result = tokenize(options);
+  EXPECT_EQ(result.train.documents, 3);
+  EXPECT_EQ(result.invalid.count, 2);
+  options.overwrite = true;
+  options.field = "body";
+  EXPECT_EQ(documents_of(tokenize(options).train.path), (Texts{"five"}));
 }
 
 TEST(Tokenize, LargeFilesInPieces) {  // characters lie across the borders of the pieces of 1 MiB
