@@ -9,15 +9,33 @@
 #include <cerrno>
 #include <cstring>
 #include <fcntl.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 namespace atl {
 
+namespace {
+
+/// A source may be a thousand files, and 1024 is a common limit, which a process may raise itself.
+bool raise_file_limit() {
+  ::rlimit limit{};
+  if (::getrlimit(RLIMIT_NOFILE, &limit) != 0 || limit.rlim_cur == limit.rlim_max) return false;
+  limit.rlim_cur = limit.rlim_max;
+  return ::setrlimit(RLIMIT_NOFILE, &limit) == 0;
+}
+
+int open_to_read(const std::string& path) {
+  // Not blocking: opening a pipe would wait for its writer.
+  return ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+}
+
+}  // namespace
+
 ByteFile::ByteFile(std::string path) : path_(std::move(path)) {
   struct stat status {};
-  // Not blocking: opening a pipe would wait for its writer.
-  descriptor_ = ::open(path_.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+  descriptor_ = open_to_read(path_);
+  if (descriptor_ < 0 && errno == EMFILE && raise_file_limit()) descriptor_ = open_to_read(path_);
   if (descriptor_ < 0 || ::fstat(descriptor_, &status) != 0) {
     const int error = errno;
     if (descriptor_ >= 0) ::close(descriptor_);

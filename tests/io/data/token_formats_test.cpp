@@ -10,6 +10,7 @@
 
 #include <cstring>
 #include <filesystem>
+#include <sys/resource.h>
 
 namespace atl {
 namespace {
@@ -279,6 +280,21 @@ TEST(JoinedTokens, AreTheirPartsInARow) {
   both->read_offsets(4, middle);
   EXPECT_EQ(middle, (std::vector<std::uint64_t>{351, 600, 700, 701}));
   EXPECT_NE(both->fingerprint(), join("", {second, first})->fingerprint());
+}
+
+TEST(TokenFormats, MoreFilesThanAProcessMayOpenAtFirst) {
+  ::rlimit before{};
+  ASSERT_EQ(::getrlimit(RLIMIT_NOFILE, &before), 0);
+  if (before.rlim_max < 512) GTEST_SKIP() << "the hard limit is too low";
+  ::rlimit low = before;
+  low.rlim_cur = 100;
+  ASSERT_EQ(::setrlimit(RLIMIT_NOFILE, &low), 0);
+  const ScratchFolder folder;
+  std::vector<std::shared_ptr<const TokenSource>> parts;
+  for (int i = 0; i < 200; ++i)
+    parts.push_back(open_tokens(folder.write(std::to_string(i) + ".bin", bytes_of(std::vector<std::uint16_t>{7})), {}));
+  EXPECT_EQ(join("all", parts)->tokens(), 200);
+  ::setrlimit(RLIMIT_NOFILE, &before);
 }
 
 // Sparse files: 10 GB that take no room. One block of the end is read, not all of it.
