@@ -70,6 +70,7 @@ TEST(JsonLines, SayWhatIsWrongWithALine) {
       {"12", "x:1: is a number, not an object"},
       {"{\"body\": \"a\", \"id\": 3}", "x:1: has no key 'text'; it has body, id (--field names the key)"},
       {"{}", "x:1: has no key 'text'; it has none"},
+      {"{\"meta\": {\"inner\": 1, \"text\": \"a\"}}", "x:1: has no key 'text'; it has meta ("},
       {"{\"text\": 5}", "x:1: has 'text', but it is a number, not a string"},
       {"{\"text\": null}", "x:1: has 'text', but it is null, not a string"},
       {"{\"text\": {\"text\": \"a\"}}", "x:1: has 'text', but it is an object, not a string"},
