@@ -15,6 +15,8 @@ void add_train(CLI::App& program, Command& chosen);
 void add_eval(CLI::App& program, Command& chosen);
 void add_tokenize(CLI::App& program, Command& chosen);
 void add_data(CLI::App& program, Command& chosen);
+void add_export(CLI::App& program, Command& chosen);
+void add_import(CLI::App& program, Command& chosen);
 void add_inspect(CLI::App& program, Command& chosen);
 void add_plan(CLI::App& program, Command& chosen);
 void add_doctor(CLI::App& program, Command& chosen);

@@ -4,14 +4,12 @@
 #include "apps/raw_type.hpp"
 #include "io/data/batch_source.hpp"
 #include "io/data/data_sets.hpp"
-#include "io/model_file.hpp"
 #include "io/report/run_log.hpp"
+#include "io/saved_model.hpp"
 #include "model/evaluate.hpp"
 
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
-
-#include <filesystem>
 
 namespace atl {
 
@@ -35,7 +33,7 @@ struct Subject {
 
 Subject find_subject(const Arguments& arguments) {
   Subject subject;
-  subject.model = std::filesystem::is_directory(arguments.path) ? model_of_folder(arguments.path) : arguments.path;
+  subject.model = find_saved_model(arguments.path);
   subject.info = read_model_info(subject.model);
   RunConfig& config = subject.config;
   config.data.eval = subject.info.eval;
@@ -121,7 +119,9 @@ void add_eval(CLI::App& program, Command& chosen) {
   command->footer(
       "Example: mpiexec -n 2 atoll eval runs/text --data tokens/eval.h5\n"
       "The number does not depend on the number of ranks.");
-  command->add_option("model", arguments->path, "A run folder, a checkpoint, or a model file")->required();
+  command
+      ->add_option("model", arguments->path, "A run folder, a checkpoint, a model file, or a folder with safetensors")
+      ->required();
   command->add_option("--data", arguments->data,
                       "Token data, or \"synthetic\"; default: what the run was evaluated on");
   add_raw_type(*command, arguments->raw_type);

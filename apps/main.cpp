@@ -41,6 +41,8 @@ int main(int argc, char** argv) {
   add_eval(program, chosen);
   add_tokenize(program, chosen);
   add_data(program, chosen);
+  add_export(program, chosen);
+  add_import(program, chosen);
   add_inspect(program, chosen);
   add_plan(program, chosen);
   add_doctor(program, chosen);

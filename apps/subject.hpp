@@ -2,7 +2,7 @@
 #pragma once
 
 #include "io/config/run_config.hpp"
-#include "io/model_file.hpp"
+#include "io/saved_model.hpp"
 
 #include <optional>
 #include <string>

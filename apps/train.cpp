@@ -6,9 +6,9 @@
 #include "io/data/batch_source.hpp"
 #include "io/data/data_sets.hpp"
 #include "io/data/step_schedule.hpp"
-#include "io/model_file.hpp"
 #include "io/pending_file.hpp"
 #include "io/report/run_log.hpp"
+#include "io/saved_model.hpp"
 #include "io/version.hpp"
 #include "model/initialise.hpp"
 #include "model/lr_schedule.hpp"
@@ -55,7 +55,8 @@ void require_folder(const RunConfig& config) {
   if (error)
     throw ConfigError(fmt::format("run.dir = \"{}\": cannot write there ({}); choose a folder that you may write to",
                                   config.run.dir, error.message()));
-  if (std::filesystem::equivalent(config.model.init_from, model_path(config), error))
+  if (!config.model.init_from.empty() &&
+      std::filesystem::equivalent(find_saved_model(config.model.init_from), model_path(config), error))
     throw ConfigError(
         fmt::format("model.init_from = \"{}\" is the model of run.dir = \"{}\" itself, which this run would replace; "
                     "choose another run.dir",
@@ -262,7 +263,7 @@ void add_train(CLI::App& program, Command& chosen) {
       [arguments](const std::string& path) {
         arguments->overrides.push_back("model.init_from=" + nlohmann::json(path).dump());
       },
-      "Start a new run from a saved model or a checkpoint: as --set model.init_from=...");
+      "Start a new run from a saved model, a checkpoint or safetensors: as --set model.init_from=...");
   command
       ->add_option_function<std::string>(
           "--time-limit",

@@ -32,23 +32,13 @@ class Hdf5File;
 /// The attributes of a model file.
 void write_model_info(Hdf5File& file, const ModelInfo& info);
 
-/// Of a model file, of a checkpoint folder, or of the model.h5 in one. DataError unless it is of a version that this
-/// program knows.
-ModelInfo read_model_info(const std::string& path);
-
-/// The model of a folder: of a run its model.h5, before that is there its newest checkpoint; of a checkpoint the
-/// model.h5 in it.
-std::string model_of_folder(const std::string& folder);
+/// The same, back. DataError unless it is of a version that this program knows.
+ModelInfo read_model_info(const Hdf5File& file);
 
 /// Writes the parameters of group 0 (all groups are equal after an aggregation); the file appears when it is complete.
 /// Unit by unit: no rank holds more than one full unit. Collective over the world; throws CollectiveError.
 template <class T>
 void save_model(const Exec& exec, const std::string& path, const ModelInfo& info, ShardedParameters<T>& parameters,
                 const ProcessGrid& grid, const Communicators& communicators);
-
-/// From what read_model_info takes: every rank reads what it owns. DataError where a tensor is missing or has another
-/// shape. Not collective.
-template <class T>
-void load_model(const std::string& path, ShardedParameters<T>& parameters);
 
 }  // namespace atl

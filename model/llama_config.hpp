@@ -8,9 +8,10 @@
 
 namespace atl {
 
-/// RoPE frequency scaling, as Llama 3.1 and later use it ("rope_type": "llama3" in config.json).
+/// RoPE frequency scaling, "rope_type" in config.json: llama3, as Llama 3.1 and later have it, or linear, which only
+/// has a factor.
 struct RopeScaling {
-  enum class Kind { none, llama3 };
+  enum class Kind { none, linear, llama3 };
   Kind kind = Kind::none;
   double factor = 8.0;
   double low_freq_factor = 1.0;
@@ -44,9 +45,9 @@ struct LlamaConfig {
 LlamaConfig llama_preset(std::string_view name);
 std::vector<std::string_view> llama_preset_names();
 
-/// Reads a Hugging Face config.json. ConfigError names the key of what is not the same mathematics
-/// (model_type, hidden_act, attention_bias, mlp_bias, other rope types), of what is missing and of what has a wrong
-/// type.
+/// Reads a Hugging Face config.json, of model_type "llama", or "mistral" without a sliding window, as transformers 4 or
+/// 5 writes it. ConfigError names the key of what is not the same mathematics (model_type, hidden_act, attention_bias,
+/// mlp_bias, sliding_window, other rope types, ...), of what is missing and of what has a wrong type.
 LlamaConfig read_hugging_face_config(const std::string& path);
 
 /// The same as JSON text, as Hugging Face would write it; and back (used for model files).

@@ -13,6 +13,7 @@ std::vector<double> rope_frequencies(const LlamaConfig& config) {
   for (std::int64_t d = 0; d < config.head_dim / 2; ++d) {
     double frequency =
         std::pow(config.rope_theta, -2.0 * static_cast<double>(d) / static_cast<double>(config.head_dim));
+    if (scaling.kind == RopeScaling::Kind::linear) frequency /= scaling.factor;
     if (scaling.kind == RopeScaling::Kind::llama3) {
       const double wavelength = 2 * pi / frequency;
       if (wavelength > original / scaling.low_freq_factor) {

@@ -125,6 +125,7 @@ void add_outer_optimizer(ConfigTable& table, FederationOptions& federation) {
 
 json rope_scaling_json(const RopeScaling& rope) {
   if (rope.kind == RopeScaling::Kind::none) return {{"rope_type", "default"}};
+  if (rope.kind == RopeScaling::Kind::linear) return {{"rope_type", "linear"}, {"factor", rope.factor}};
   return {{"rope_type", "llama3"},
           {"factor", rope.factor},
           {"low_freq_factor", rope.low_freq_factor},
@@ -143,21 +144,27 @@ RopeScaling rope_scaling_from(const json& value) {
   for (const auto& [name, entry] : value.items())
     if (std::find(names.begin(), names.end(), name) == names.end())
       throw WrongValue(fmt::format("has the unknown key {}; did you mean {}?", name, nearest_name(name, names)));
-  if (!value.contains("rope_type")) throw WrongValue("has no rope_type; it is \"llama3\" or \"default\"");
-  require_choice(value["rope_type"], {"llama3", "default"});
+  if (!value.contains("rope_type")) throw WrongValue("has no rope_type; it is \"llama3\", \"linear\" or \"default\"");
+  require_choice(value["rope_type"], {"llama3", "linear", "default"});
   RopeScaling rope;
   if (value["rope_type"] == "default") {
     if (value.size() > 1) throw WrongValue("has rope_type \"default\", which takes no other key");
     return rope;
   }
-  rope.kind = RopeScaling::Kind::llama3;
+  const auto type = value["rope_type"].get<std::string>();
   const auto number = [&](const std::string& name) -> const json& {
-    if (!value.contains(name)) throw WrongValue(fmt::format("has no {}, which rope_type \"llama3\" needs", name));
+    if (!value.contains(name)) throw WrongValue(fmt::format("has no {}, which rope_type \"{}\" needs", name, type));
     if (!value[name].is_number())
       throw WrongValue(fmt::format("has {}, which is {}; expected a number", name, kind_of(value[name])));
     return value[name];
   };
   rope.factor = number("factor").get<double>();
+  if (type == "linear") {
+    if (value.size() > 2) throw WrongValue("has rope_type \"linear\", which takes factor and no other key");
+    rope.kind = RopeScaling::Kind::linear;
+    return rope;
+  }
+  rope.kind = RopeScaling::Kind::llama3;
   rope.low_freq_factor = number("low_freq_factor").get<double>();
   rope.high_freq_factor = number("high_freq_factor").get<double>();
   const json& original = number("original_max_position_embeddings");
@@ -194,10 +201,10 @@ void add_model(ConfigTable& table, ModelOptions& model) {
   table.add("model.vocab_size", &model.vocab_size, at_least(1),
             "Rows of the embedding: more than the largest token of the data.");
   table.add("model.rope_theta", &model.rope_theta, above(0), "Base of the rotary position embedding.");
-  ConfigKey& rope =
-      table.add("model.rope_scaling",
-                "Scaling of the rotary frequencies: rope_type \"default\" (none) or \"llama3\" with factor, "
-                "low_freq_factor, high_freq_factor, original_max_position_embeddings.");
+  ConfigKey& rope = table.add(
+      "model.rope_scaling",
+      "Scaling of the rotary frequencies: rope_type \"default\" (none), \"linear\" with factor, or \"llama3\" with "
+      "factor, low_freq_factor, high_freq_factor, original_max_position_embeddings.");
   rope.type = "inline table";
   rope.set = [&model](const json& value) { model.rope_scaling = rope_scaling_from(value); };
   rope.get = [&model] { return model.rope_scaling ? rope_scaling_json(*model.rope_scaling) : json(nullptr); };
@@ -208,7 +215,9 @@ void add_model(ConfigTable& table, ModelOptions& model) {
             "Longest sequence the model is meant for. Recorded with the model; does not limit data.sequence_length.");
   table.add("model.initializer_range", &model.initializer_range, above(0),
             "Standard deviation of the initial weights.");
-  table.add("model.init_from", &model.init_from, "Path of a saved model to start from, instead of random weights.")
+  table
+      .add("model.init_from", &model.init_from,
+           "Path of a saved model, checkpoint or safetensors folder to start from, instead of random weights.")
       .absent = "";
 }
 

@@ -132,7 +132,12 @@ TEST(LlamaConfig, RefusesOtherMathematics) {
       "config.json: attention_bias = true is not supported (it is other mathematics than Llama's here); only false is");
   EXPECT_NE(with("mlp_bias", true).find("mlp_bias"), std::string::npos);
   EXPECT_NE(with("hidden_act", "gelu").find("hidden_act = \"gelu\""), std::string::npos);
-  EXPECT_NE(with("model_type", "mistral").find("model_type = \"mistral\""), std::string::npos);
+  EXPECT_NE(with("model_type", "qwen2").find("model_type = \"qwen2\""), std::string::npos);
+  EXPECT_NE(with("model_type", "mistral").find("sliding_window is missing"), std::string::npos);
+  EXPECT_NE(with("layer_types", {"full_attention", "sliding_attention"}).find("layer_types"), std::string::npos);
+  EXPECT_EQ(with("layer_types", {"full_attention", "full_attention"}), "accepted");
+  EXPECT_NE(with("num_local_experts", 8).find("num_local_experts = 8"), std::string::npos);
+  EXPECT_NE(with("partial_rotary_factor", 0.5).find("partial_rotary_factor"), std::string::npos);
   EXPECT_NE(with("sliding_window", 4096).find("sliding_window"), std::string::npos);
   EXPECT_NE(with("attention_dropout", 0.1).find("attention_dropout"), std::string::npos);
   EXPECT_NE(with("quantization_config", json::object()).find("quantization_config"), std::string::npos);
@@ -142,8 +147,59 @@ TEST(LlamaConfig, RefusesOtherMathematics) {
   EXPECT_NE(with("rope_theta", 5.0).find("rope_theta"), std::string::npos);  // contradicts rope_parameters
   json older = small();
   older.erase("rope_parameters");
-  older["rope_scaling"] = {{"type", "linear"}, {"factor", 2.0}};
-  EXPECT_NE(refusal(older).find("rope_scaling.type = \"linear\""), std::string::npos);
+  older["rope_scaling"] = {{"type", "dynamic"}, {"factor", 2.0}};
+  EXPECT_NE(refusal(older).find("rope_scaling.type = \"dynamic\""), std::string::npos);
+}
+
+TEST(LlamaConfig, ReadsLinearScalingOfBothLayouts) {
+  json object = small();
+  object["rope_parameters"] = {{"rope_type", "linear"}, {"factor", 2.5}, {"rope_theta", 1e4}};
+  const LlamaConfig config = parse(object);
+  EXPECT_EQ(config.rope_scaling.kind, RopeScaling::Kind::linear);
+  EXPECT_EQ(config.rope_scaling.factor, 2.5);
+  EXPECT_EQ(config.rope_theta, 1e4);
+  object.erase("rope_parameters");
+  object["rope_theta"] = 1e4;
+  object["rope_scaling"] = {{"type", "linear"}, {"factor", 2.5}};
+  EXPECT_EQ(parse(object), config);
+  EXPECT_EQ(parse_hugging_face_config(to_hugging_face_json(config), "text"), config);
+  object["rope_scaling"]["factor"] = 0;
+  EXPECT_NE(refusal(object).find("rope_scaling.factor = 0"), std::string::npos);
+  object = small();
+  object["rope_parameters"] = {{"rope_theta", 777.0}};  // transformers 5 takes "default" then
+  EXPECT_EQ(parse(object).rope_theta, 777.0);
+}
+
+TEST(LlamaConfig, ReadsMistralWithoutASlidingWindow) {
+  json object = small();
+  object["model_type"] = "mistral";
+  object["sliding_window"] = nullptr;
+  for (const char* key : {"attention_bias", "mlp_bias", "pretraining_tp"}) object.erase(key);
+  EXPECT_EQ(parse(object), parse(small()));
+  object.erase("num_key_value_heads");
+  EXPECT_NE(refusal(object).find("num_key_value_heads is missing"), std::string::npos);
+}
+
+TEST(LlamaConfig, RefusesHostileText) {
+  const auto message = [](const std::string& text) {
+    try {
+      parse_hugging_face_config(text, "config.json");
+    } catch (const ConfigError& error) {
+      return std::string(error.what());
+    }
+    return std::string("accepted");
+  };
+  const std::string text = small().dump();
+  EXPECT_NE(message("{\"model_type\": \"llama\", " + text.substr(1)).find("the key \"model_type\" twice"),
+            std::string::npos);
+  const std::string deep = std::string(100000, '[') + std::string(100000, ']');
+  EXPECT_NE(message("{\"hidden_act\": " + deep + "}").find("deeper"), std::string::npos);
+  json object = small();
+  object["hidden_size"] = std::uint64_t{1} << 63;
+  EXPECT_NE(refusal(object).find("hidden_size = 9223372036854775808"), std::string::npos);
+  object = small();
+  object["hidden_act"] = std::string(100000, 'x');
+  EXPECT_LT(refusal(object).size(), 400u);
 }
 
 TEST(LlamaConfig, NamesMissingAndMistypedKeys) {

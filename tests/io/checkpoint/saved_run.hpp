@@ -3,6 +3,7 @@
 #pragma once
 
 #include "io/checkpoint/training_state.hpp"
+#include "io/saved_model.hpp"
 #include "tests/io/shared_folder.hpp"
 #include "tests/model/tiny_run.hpp"
 

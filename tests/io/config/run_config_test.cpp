@@ -350,8 +350,9 @@ TEST_F(RunConfigTest, WrongValues) {
   EXPECT_EQ(refusal("[model]\npreset = \"8B\"\n"),
             "run.toml:2: model.preset = \"8B\" is not one of \"tiny\", \"125m\", \"1b\", \"8b\", \"70b\"; did you mean "
             "\"8b\"?");
-  EXPECT_EQ(refusal("[model]\nrope_scaling = { rope_type = \"yarn\" }\n"),
-            "run.toml:2: model.rope_scaling = { rope_type = \"yarn\" } is not one of \"llama3\", \"default\"");
+  EXPECT_EQ(
+      refusal("[model]\nrope_scaling = { rope_type = \"yarn\" }\n"),
+      "run.toml:2: model.rope_scaling = { rope_type = \"yarn\" } is not one of \"llama3\", \"linear\", \"default\"");
   EXPECT_EQ(
       refusal("[model]\nrope_scaling = { rope_type = \"llama3\", factr = 2 }\n"),
       "run.toml:2: model.rope_scaling = { factr = 2, rope_type = \"llama3\" } has the unknown key factr; did you mean "

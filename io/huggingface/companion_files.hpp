@@ -1,0 +1,23 @@
+/// What lies beside a model and goes with it: tokenizer files, generation_config.json. SPDX-License-Identifier:
+/// Apache-2.0
+#pragma once
+
+#include <nlohmann/json.hpp>
+
+#include <string>
+#include <vector>
+
+namespace atl {
+
+/// Names of those of transformers' files that a folder has: the tokenizer's, and generation_config.json.
+std::vector<std::string> companion_files(const std::string& folder);
+bool has_tokenizer(const std::vector<std::string>& companions);
+
+/// Copies files from one folder to another. DataError where that fails.
+void copy_files(const std::vector<std::string>& names, const std::string& from, const std::string& to);
+
+/// bos_token_id, eos_token_id and pad_token_id of the folder's config.json, as they are there: a number, a list, null.
+/// Null where there is no such file or key.
+nlohmann::ordered_json special_token_ids(const std::string& folder);
+
+}  // namespace atl
