@@ -5,9 +5,12 @@
 
 namespace atl {
 
-template <class T>
-void adamw(const Exec& exec, const AdamwStep& step, View1<const T> gradient, View1<T> parameter, View1<T> m,
-           View1<T> v) {
+namespace {
+
+// W: of the weights beside the master parameters; the same as T where there are none.
+template <class T, class W>
+void adamw_pass(const Exec& exec, const AdamwStep& step, const View1<const T>& gradient, const View1<T>& parameter,
+                const View1<T>& m, const View1<T>& v, [[maybe_unused]] W* weight) {
   const double correction1 = 1.0 - std::pow(step.beta1, static_cast<double>(step.step));
   const double correction2 = std::sqrt(1.0 - std::pow(step.beta2, static_cast<double>(step.step)));
   const T keep = T(1.0 - step.lr * step.weight_decay), rate = T(step.lr / correction1);
@@ -24,19 +27,50 @@ void adamw(const Exec& exec, const AdamwStep& step, View1<const T> gradient, Vie
         const T vi = beta2 * second[i] + rest2 * gi * gi;
         first[i] = mi;
         second[i] = vi;
-        p[i] = p[i] * keep - rate * (mi / (math::sqrt(vi) * inverse2 + eps));
+        const T pi = p[i] * keep - rate * (mi / (math::sqrt(vi) * inverse2 + eps));
+        p[i] = pi;
+        if constexpr (!std::is_same_v<T, W>) weight[i] = W(pi);
       });
+}
+
+template <class T, class W>
+void sgd_pass(const Exec& exec, double lr, double weight_decay, double gradient_scale, const View1<const T>& gradient,
+              const View1<T>& parameter, [[maybe_unused]] W* weight) {
+  const T keep = T(1.0 - lr * weight_decay), rate = T(lr * gradient_scale);
+  const T* const g = gradient.data();
+  T* const p = parameter.data();
+  for_each(
+      "atoll::sgd", exec, parameter.extent(0), KOKKOS_LAMBDA(const std::int64_t i) {
+        const T pi = p[i] * keep - rate * g[i];
+        p[i] = pi;
+        if constexpr (!std::is_same_v<T, W>) weight[i] = W(pi);
+      });
+}
+
+}  // namespace
+
+template <class T>
+void adamw(const Exec& exec, const AdamwStep& step, View1<const T> gradient, View1<T> parameter, View1<T> m,
+           View1<T> v) {
+  adamw_pass<T, T>(exec, step, gradient, parameter, m, v, nullptr);
+}
+
+void adamw(const Exec& exec, const AdamwStep& step, View1<const float> gradient, View1<float> parameter, View1<float> m,
+           View1<float> v, View1<bf16> weight) {
+  ATOLL_REQUIRE(weight.extent(0) == parameter.extent(0));
+  adamw_pass(exec, step, gradient, parameter, m, v, weight.data());
 }
 
 template <class T>
 void sgd(const Exec& exec, double lr, double weight_decay, double gradient_scale, View1<const T> gradient,
          View1<T> parameter) {
-  const T keep = T(1.0 - lr * weight_decay), rate = T(lr * gradient_scale);
-  const T* const g = gradient.data();
-  T* const p = parameter.data();
-  for_each(
-      "atoll::sgd", exec, parameter.extent(0),
-      KOKKOS_LAMBDA(const std::int64_t i) { p[i] = p[i] * keep - rate * g[i]; });
+  sgd_pass<T, T>(exec, lr, weight_decay, gradient_scale, gradient, parameter, nullptr);
+}
+
+void sgd(const Exec& exec, double lr, double weight_decay, double gradient_scale, View1<const float> gradient,
+         View1<float> parameter, View1<bf16> weight) {
+  ATOLL_REQUIRE(weight.extent(0) == parameter.extent(0));
+  sgd_pass(exec, lr, weight_decay, gradient_scale, gradient, parameter, weight.data());
 }
 
 #define ATOLL_INSTANTIATE(T)                                                                           \

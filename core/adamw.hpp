@@ -19,10 +19,15 @@ struct AdamwStep {
 template <class T>
 void adamw(const Exec& exec, const AdamwStep& step, View1<const T> gradient, View1<T> parameter, View1<T> m,
            View1<T> v);
+/// The same, and in the same pass weight = p rounded to bf16: what the model computes with.
+void adamw(const Exec& exec, const AdamwStep& step, View1<const float> gradient, View1<float> parameter, View1<float> m,
+           View1<float> v, View1<bf16> weight);
 
 /// p <- p (1 - lr weight_decay) - lr gradient_scale g.
 template <class T>
 void sgd(const Exec& exec, double lr, double weight_decay, double gradient_scale, View1<const T> gradient,
          View1<T> parameter);
+void sgd(const Exec& exec, double lr, double weight_decay, double gradient_scale, View1<const float> gradient,
+         View1<float> parameter, View1<bf16> weight);
 
 }  // namespace atl

@@ -173,6 +173,8 @@ struct Backward {
   const R* lse;
   const R* delta;
   T* dqkv;
+  R* dqueries;  ///< where gradients of queries are summed: in dqkv, unless it would round the sums
+  std::size_t dqueries_width;
 
   KOKKOS_FUNCTION static std::size_t scratch_elements(const Dimensions<T>& n) {
     return static_cast<std::size_t>(8 * b * n.padded_head + 2 * b * b) + 64;
@@ -241,12 +243,13 @@ struct Backward {
           member.team_barrier();
           team_for(member, b, [&](const int i) {
             if (first_query + i >= n.length) return;
-            T* const to = dbase + static_cast<std::size_t>(first_query + i) * n.width + head * n.head;
+            R* const to = dqueries + (first_row + static_cast<std::size_t>(first_query + i)) * dqueries_width +
+                          static_cast<std::size_t>(head * n.head);
             const R* const from = dq + i * n.padded_head;
             if (key_block == 0)
-              for (int d = 0; d < n.head; ++d) to[d] = T(n.scale * from[d]);
+              for (int d = 0; d < n.head; ++d) to[d] = n.scale * from[d];
             else
-              for (int d = 0; d < n.head; ++d) to[d] = T(R(to[d]) + n.scale * from[d]);
+              for (int d = 0; d < n.head; ++d) to[d] += n.scale * from[d];
           });
         }
       }
@@ -282,6 +285,21 @@ void with_block(const AttentionShape& shape, const Bytes& bytes, const Launch& l
   }
 }
 
+/// Gradients of queries, summed in fp32 (B T, H D), to their place in dqkv.
+template <class T, class R>
+void round_queries(const Exec& exec, const AttentionShape& shape, const R* from, const View2<T>& dqkv) {
+  const int columns = static_cast<int>(shape.query_heads * shape.head_size);
+  const std::size_t width = shape.width();
+  T* const to = dqkv.data();
+  for_each_team(
+      "atoll::attention_backward_queries", exec, dqkv.extent(0), KOKKOS_LAMBDA(const TeamMember& member) {
+        const std::size_t row = static_cast<std::size_t>(member.league_rank());
+        const R* const in = from + row * static_cast<std::size_t>(columns);
+        T* const out = to + row * width;
+        team_for(member, columns, [&](const int i) { out[i] = T(in[i]); });
+      });
+}
+
 void check(const AttentionShape& shape, std::size_t rows, std::size_t columns) {
   ATOLL_REQUIRE(shape.key_value_heads > 0 && shape.query_heads % shape.key_value_heads == 0);
   ATOLL_REQUIRE(rows == shape.sequences * shape.length && columns == shape.width());
@@ -306,11 +324,11 @@ void attention(const Exec& exec, const AttentionShape& shape, View2<const T> qkv
 template <class T>
 void attention_backward(const Exec& exec, const AttentionShape& shape, View2<const T> qkv, View2<const T> out,
                         View2<const T> dout, View1<const Accumulator<T>> lse, View2<T> dqkv,
-                        View1<Accumulator<T>> delta) {
+                        View1<Accumulator<T>> workspace) {
   using R = Accumulator<T>;
-  static_assert(std::is_same_v<T, R>,
-                "query gradients are summed over key blocks in place, which needs full precision");
   check(shape, qkv.extent(0), qkv.extent(1));
+  ATOLL_REQUIRE(workspace.extent(0) >= attention_workspace<T>(shape));
+  R* const delta = workspace.data();
   const auto heads = static_cast<int>(shape.query_heads), head_size = static_cast<int>(shape.head_size),
              length = static_cast<int>(shape.length);
   // delta = rowsum(dout * out): the part of the softmax's gradient that all keys of a query share.
@@ -322,29 +340,34 @@ void attention_backward(const Exec& exec, const AttentionShape& shape, View2<con
         R sum = 0;
         for (int d = 0; d < head_size; ++d) sum += R(y[d]) * R(dy[d]);
         const std::int64_t row = i / heads, head = i % heads;
-        delta((row / length * heads + head) * length + row % length) = sum;
+        delta[(row / length * heads + head) * length + row % length] = sum;
       });
   const auto bytes = [&](auto b) {
     return Backward<T, b.value>::scratch_elements(Dimensions<T>(shape, b.value)) * sizeof(R);
   };
+  const std::size_t width = shape.query_heads * shape.head_size;
+  R* dqueries;
+  if constexpr (std::is_same_v<T, R>)
+    dqueries = dqkv.data();
+  else
+    dqueries = delta + shape.sequences * shape.length * shape.query_heads;
+  const std::size_t dqueries_width = std::is_same_v<T, R> ? shape.width() : width;
   with_block(shape, bytes, [&](auto b) {
     for_each_team("atoll::attention_backward", exec, shape.sequences * shape.key_value_heads,
-                  Backward<T, b.value>{Dimensions<T>(shape, b.value), qkv.data(), dout.data(), lse.data(), delta.data(),
-                                       dqkv.data()},
+                  Backward<T, b.value>{Dimensions<T>(shape, b.value), qkv.data(), dout.data(), lse.data(), delta,
+                                       dqkv.data(), dqueries, dqueries_width},
                   bytes(b));
   });
+  if constexpr (!std::is_same_v<T, R>) round_queries(exec, shape, dqueries, dqkv);
 }
 
-#define ATOLL_INSTANTIATE_FORWARD(T) \
-  template void attention<T>(const Exec&, const AttentionShape&, View2<const T>, View2<T>, View1<Accumulator<T>>);
-#define ATOLL_INSTANTIATE(T)                                                                              \
-  ATOLL_INSTANTIATE_FORWARD(T)                                                                            \
-  template void attention_backward<T>(const Exec&, const AttentionShape&, View2<const T>, View2<const T>, \
+#define ATOLL_INSTANTIATE(T)                                                                                       \
+  template void attention<T>(const Exec&, const AttentionShape&, View2<const T>, View2<T>, View1<Accumulator<T>>); \
+  template void attention_backward<T>(const Exec&, const AttentionShape&, View2<const T>, View2<const T>,          \
                                       View2<const T>, View1<const Accumulator<T>>, View2<T>, View1<Accumulator<T>>);
 ATOLL_INSTANTIATE(float)
 ATOLL_INSTANTIATE(double)
-ATOLL_INSTANTIATE_FORWARD(bf16)
+ATOLL_INSTANTIATE(bf16)
 #undef ATOLL_INSTANTIATE
-#undef ATOLL_INSTANTIATE_FORWARD
 
 }  // namespace atl

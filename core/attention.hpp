@@ -23,10 +23,18 @@ template <class T>
 void attention(const Exec& exec, const AttentionShape& shape, View2<const T> qkv, View2<T> out,
                View1<Accumulator<T>> lse);
 
-/// Overwrites dqkv, of the shape of qkv, from dout (B T, H D). delta: workspace of B H T. fp32 and fp64.
+/// Elements of backward's workspace: B H T; for bf16 also the gradient of the queries in fp32, B T H D, which is summed
+/// over blocks of keys.
+template <class T>
+std::size_t attention_workspace(const AttentionShape& shape) {
+  const std::size_t rows = shape.sequences * shape.length * shape.query_heads;
+  return std::is_same_v<T, Accumulator<T>> ? rows : rows * (1 + shape.head_size);
+}
+
+/// Overwrites dqkv, of the shape of qkv, from dout (B T, H D). workspace: attention_workspace<T>(shape) elements.
 template <class T>
 void attention_backward(const Exec& exec, const AttentionShape& shape, View2<const T> qkv, View2<const T> out,
                         View2<const T> dout, View1<const Accumulator<T>> lse, View2<T> dqkv,
-                        View1<Accumulator<T>> delta);
+                        View1<Accumulator<T>> workspace);
 
 }  // namespace atl

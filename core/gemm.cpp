@@ -19,6 +19,12 @@ template <class T>
 constexpr bool by_onednn = false;
 #endif
 
+#ifdef ATOLL_HAVE_ONEDNN
+constexpr bool onednn_found = true;
+#else
+constexpr bool onednn_found = false;
+#endif
+
 int threads_of_library = 1;
 
 template <class T>
@@ -44,37 +50,36 @@ std::size_t part_of(std::size_t whole, std::size_t other_extents) {
 }
 }  // namespace
 
+namespace {
+template <class C, class R>
+void scale(const Exec& exec, R beta, const View2<C>& c) {
+  C* const data = c.data();
+  for_each(
+      "atoll::gemm_empty", exec, c.size(),
+      KOKKOS_LAMBDA(const std::int64_t i) { data[i] = beta == R(0) ? C(R(0)) : C(beta * R(data[i])); });
+}
+
+/// In parts: rows of c, or terms of its sums.
 template <class T>
-void gemm(const Exec& exec, Transpose a_op, Transpose b_op, View2<const T> a, View2<const T> b, Accumulator<T> beta,
-          View2<T> c) {
-  const std::size_t m = c.extent(0), n = c.extent(1);
-  const std::size_t k = a_op == Transpose::no ? a.extent(1) : a.extent(0);
-  ATOLL_REQUIRE((a_op == Transpose::no ? a.extent(0) : a.extent(1)) == m);
-  ATOLL_REQUIRE((b_op == Transpose::no ? b.extent(0) : b.extent(1)) == k);
-  ATOLL_REQUIRE((b_op == Transpose::no ? b.extent(1) : b.extent(0)) == n);
-  if (m == 0 || n == 0) return;
-  if (k == 0) {
-    T* const data = c.data();
-    for_each(
-        "atoll::gemm_empty", exec, c.size(),
-        KOKKOS_LAMBDA(const std::int64_t i) { data[i] = beta == T(0) ? T(0) : beta * data[i]; });
-    return;
-  }
-  GemmCall<T> call{a_op, b_op, m, n, k, a.data(), b.data(), beta, c.data()};
-  if (a_op == Transpose::no) {
+void multiply_in_parts(const Exec& exec, GemmCall<T> call) {
+  const T *const a = call.a, *const b = call.b;
+  T* const c = call.c;
+  const std::size_t m = call.m, n = call.n, k = call.k;
+  if (call.a_op == Transpose::no) {
     const std::size_t rows = part_of(m, n * k);
     for (std::size_t first = 0; first < m; first += rows) {
       call.m = std::min(rows, m - first);
-      call.a = a.data() + first * k;
-      call.c = c.data() + first * n;
+      call.a = a + first * k;
+      call.c = c + first * n;
       multiply(exec, call);
     }
-  } else if (b_op == Transpose::no) {
+  } else if (call.b_op == Transpose::no) {
     const std::size_t terms = part_of(k, m * n);
+    const T beta = call.beta;
     for (std::size_t first = 0; first < k; first += terms) {
       call.k = std::min(terms, k - first);
-      call.a = a.data() + first * m;
-      call.b = b.data() + first * n;
+      call.a = a + first * m;
+      call.b = b + first * n;
       call.beta = first == 0 ? beta : T(1);
       multiply(exec, call);
     }
@@ -82,19 +87,53 @@ void gemm(const Exec& exec, Transpose a_op, Transpose b_op, View2<const T> a, Vi
     multiply(exec, call);
   }
 }
+}  // namespace
+
+template <class T, class C>
+void gemm(const Exec& exec, Transpose a_op, Transpose b_op, View2<const T> a, View2<const T> b, Accumulator<T> beta,
+          View2<C> c) {
+  const std::size_t m = c.extent(0), n = c.extent(1);
+  const std::size_t k = a_op == Transpose::no ? a.extent(1) : a.extent(0);
+  ATOLL_REQUIRE((a_op == Transpose::no ? a.extent(0) : a.extent(1)) == m);
+  ATOLL_REQUIRE((b_op == Transpose::no ? b.extent(0) : b.extent(1)) == k);
+  ATOLL_REQUIRE((b_op == Transpose::no ? b.extent(1) : b.extent(0)) == n);
+  if (m == 0 || n == 0) return;
+  if (k == 0) return scale(exec, beta, c);
+  const GemmCall<T, C> call{a_op, b_op, m, n, k, a.data(), b.data(), beta, c.data()};
+  if constexpr (std::is_same_v<T, bf16>)
+    gemm_bf16(exec, call);
+  else
+    multiply_in_parts(exec, call);
+}
 
 std::string gemm_library(Element element) {
 #ifdef ATOLL_HAVE_ONEDNN
   if (by_onednn<float> && element == Element::f32) return gemm_onednn_name();
 #endif
-  (void)element;
+  if (element == Element::bf16 && gemm_bf16_converts())
+    return "blocks converted to fp32, multiplied by " + gemm_library(Element::f32);
+#ifdef ATOLL_HAVE_ONEDNN
+  if (element == Element::bf16) return gemm_onednn_name();
+#endif
   return gemm_kokkos_kernels_name();
 }
 
 std::string gemm_warning(Element element) {
+  if (element == Element::bf16) {
+    if (!gemm_bf16_converts()) return "";
+    const std::string fp32 = gemm_warning(Element::f32);
+    return "bf16 products are computed in fp32: train.precision = \"bf16\" saves memory here, but no time, since "
+           "oneDNN " +
+           std::string(onednn_found ? "finds no bf16 instructions in this processor" : "is not in this build") +
+           (fp32.empty() ? "" : "; " + fp32);
+  }
   if (by_onednn<float> && element == Element::f32) return "";
   return gemm_kokkos_kernels_warning();
 }
+
+std::size_t gemm_workspace_bytes(Element element) { return element == Element::bf16 ? gemm_bf16_workspace_bytes() : 0; }
+
+std::size_t gemm_threads() { return static_cast<std::size_t>(threads_of_library); }
 
 void set_gemm_threads(int threads) {
   threads_of_library = std::max(threads, 1);
@@ -104,9 +143,12 @@ void set_gemm_threads(int threads) {
   gemm_kokkos_kernels_threads(threads);
 }
 
-template void gemm<float>(const Exec&, Transpose, Transpose, View2<const float>, View2<const float>, float,
-                          View2<float>);
-template void gemm<double>(const Exec&, Transpose, Transpose, View2<const double>, View2<const double>, double,
-                           View2<double>);
+#define ATOLL_INSTANTIATE(T, C) \
+  template void gemm<T, C>(const Exec&, Transpose, Transpose, View2<const T>, View2<const T>, Accumulator<T>, View2<C>);
+ATOLL_INSTANTIATE(float, float)
+ATOLL_INSTANTIATE(double, double)
+ATOLL_INSTANTIATE(bf16, bf16)
+ATOLL_INSTANTIATE(bf16, float)
+#undef ATOLL_INSTANTIATE
 
 }  // namespace atl

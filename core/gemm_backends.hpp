@@ -5,15 +5,15 @@
 
 namespace atl {
 
-/// Arguments of one product, row-major, leading dimensions in elements.
-template <class T>
+/// Arguments of one product, row-major. C: type of c.
+template <class T, class C = T>
 struct GemmCall {
   Transpose a_op, b_op;
   std::size_t m, n, k;
   const T* a;
   const T* b;
-  T beta;
-  T* c;
+  Accumulator<T> beta;
+  C* c;
 };
 
 template <class T>
@@ -22,8 +22,19 @@ std::string gemm_kokkos_kernels_name();
 std::string gemm_kokkos_kernels_warning();
 void gemm_kokkos_kernels_threads(int threads);
 
+/// Products of bf16 (gemm_bf16.cpp): by oneDNN, or by blocks that are converted to fp32.
+template <class C>
+void gemm_bf16(const Exec& exec, const GemmCall<bf16, C>& call);
+bool gemm_bf16_converts();  ///< by blocks
+std::size_t gemm_bf16_workspace_bytes();
+std::size_t gemm_threads();  ///< of set_gemm_threads
+
 #ifdef ATOLL_HAVE_ONEDNN
 void gemm_onednn(const GemmCall<float>& call);
+/// Rows of the stored a are `a_row` elements apart: a part of the columns of a larger matrix, if need be.
+template <class C>
+void gemm_onednn_bf16(const GemmCall<bf16, C>& call, std::size_t a_row);
+bool onednn_multiplies_bf16();  ///< with instructions made for it
 std::string gemm_onednn_name();
 void gemm_onednn_threads(int threads);
 #endif

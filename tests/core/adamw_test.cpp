@@ -100,6 +100,26 @@ TYPED_TEST(Adamw, EmptyShardsAreFine) {
   EXPECT_NO_THROW(tensor.step({1, 0.9, 0.95, 1e-8, 0.1, 1, 1}, {}));
 }
 
+// One pass: the master parameters as without it, and what they round to.
+TEST(AdamwBf16, WritesRoundedWeightsBesideTheSameMasters) {
+  const auto start = random_values<double>(1, 1003), gradient = random_values<double>(2, 1003);
+  AdamwStep options{1e-2, 0.9, 0.95, 1e-8, 0.1, 0.5, 1};
+  Optimized<float> plain(start), with(start);
+  const auto weight = device(std::vector<bf16>(start.size(), bf16(nan<float>)));
+  for (; options.step < 4; ++options.step) {
+    plain.step(options, gradient);
+    adamw(Exec(), options, device(converted<float>(gradient)), with.parameter, with.m, with.v, weight);
+    EXPECT_EQ(host(with.parameter), host(plain.parameter));
+    EXPECT_EQ(host(with.m), host(plain.m));
+    EXPECT_EQ(host(with.v), host(plain.v));
+    EXPECT_EQ(converted<float>(host(weight)), rounded_to_bf16(host(plain.parameter)));
+  }
+  sgd<float>(Exec(), 0.1, 0.2, 0.5, device(converted<float>(gradient)), plain.parameter);
+  sgd(Exec(), 0.1, 0.2, 0.5, device(converted<float>(gradient)), with.parameter, weight);
+  EXPECT_EQ(host(with.parameter), host(plain.parameter));
+  EXPECT_EQ(converted<float>(host(weight)), rounded_to_bf16(host(plain.parameter)));
+}
+
 TYPED_TEST(Adamw, SgdIsItsFormula) {
   using T = TypeParam;
   const auto start = random_values<T>(1, 130), gradient = random_values<T>(2, 130);

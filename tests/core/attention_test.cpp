@@ -42,10 +42,10 @@ Attended<T> forward(const Shape& n, const std::vector<T>& qkv) {
 template <class T>
 std::vector<T> backward(const Shape& n, const std::vector<T>& qkv, const std::vector<T>& dout) {
   const auto y = forward(n, qkv);
-  const auto dqkv = device(std::vector<T>(qkv.size(), nan<T>), rows(n), n.width());
-  const auto delta = device(std::vector<T>(y.lse.size(), nan<T>));
+  const auto dqkv = device(std::vector<T>(qkv.size(), T(nan<float>)), rows(n), n.width());
+  const auto workspace = device(std::vector<Accumulator<T>>(attention_workspace<T>(n), nan<float>));
   attention_backward<T>(Exec(), n, device(qkv, rows(n), n.width()), device(y.out, rows(n), out_width(n)),
-                        device(dout, rows(n), out_width(n)), device(y.lse), dqkv, delta);
+                        device(dout, rows(n), out_width(n)), device(y.lse), dqkv, workspace);
   return host(dqkv);
 }
 
@@ -220,6 +220,17 @@ TEST(AttentionBf16, MatchesFp32OnRoundedInputs) {
     const auto y = forward(n, converted<bf16>(qkv));
     EXPECT_LT(elementwise_error(converted<float>(y.out), exact.out), bf16_tolerance) << text(n);
     EXPECT_EQ(y.lse, exact.lse) << "computed and kept in fp32";
+  }
+}
+
+// The output that backward reads is rounded to bf16, by half of 2^-7, and with it delta, which every gradient of a
+// score has subtracted: those of queries and keys are off by that, relative to the largest, and by their own rounding.
+// Gradients of queries summed in bf16 would be off by another rounding a block of keys.
+TEST(AttentionBf16, BackwardMatchesFp64OnRoundedInputs) {
+  for (const Shape& n : shapes) {
+    const auto qkv = converted<bf16>(random_qkv<float>(n)), dout = converted<bf16>(random_dout<float>(n));
+    const auto exact = backward(n, converted<double>(qkv), converted<double>(dout));
+    EXPECT_LT(relative_error(backward(n, qkv, dout), exact), 2 * bf16_tolerance) << text(n);
   }
 }
 

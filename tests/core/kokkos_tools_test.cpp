@@ -79,16 +79,16 @@ void run_kernels_of_all_types() {
   index.assign(std::vector<std::int32_t>(n, 3), vocabulary);
   embedding<T>(exec, make<T>(vocabulary, c), make<std::int32_t>(n), x);
   embedding_backward<T>(exec, index, x, make<R>(vocabulary, c));
-  cross_entropy<T>(exec, make<std::int32_t>(n), 1, LossGradient::in_place, make<T>(n, vocabulary), make<R>(n));
+  attention_backward<T>(exec, {1, n, 2, 1, 8}, make<T>(n, 32), make<T>(n, 16), make<T>(n, 16), make<R>(2 * n),
+                        make<T>(n, 32), make<R>(attention_workspace<T>({1, n, 2, 1, 8})));
+  for (const std::size_t k : {std::size_t(0), c})
+    gemm<T>(exec, Transpose::no, Transpose::no, make<T>(n, k), make<T>(k, c), R(0), make<T>(n, c));
 }
 
 template <class T>
 void run_kernels_of_floats() {
   const Exec exec;
-  attention_backward<T>(exec, {1, n, 2, 1, 8}, make<T>(n, 32), make<T>(n, 16), make<T>(n, 16), make<T>(2 * n),
-                        make<T>(n, 32), make<T>(2 * n));
-  for (const std::size_t k : {std::size_t(0), c})
-    gemm<T>(exec, Transpose::no, Transpose::no, make<T>(n, k), make<T>(k, c), T(0), make<T>(n, c));
+  cross_entropy<T>(exec, make<std::int32_t>(n), 1, LossGradient::in_place, make<T>(n, vocabulary), make<T>(n));
   adamw<T>(exec, {1e-3, 0.9, 0.95, 1e-8, 0, 1, 1}, make<T>(n), make<T>(n), make<T>(n), make<T>(n));
   sgd<T>(exec, 1e-3, 0, 1, make<T>(n), make<T>(n));
   sum<T>(exec, make<T>(n));
@@ -107,6 +107,10 @@ TEST(KokkosTools, EveryLabelIsAtolls) {
     run_kernels_of_all_types<bf16>();
     run_kernels_of_floats<float>();
     run_kernels_of_floats<double>();
+    cross_entropy<bf16>(Exec(), make<std::int32_t>(n), 1, make<float>(n, vocabulary), make<bf16>(n, vocabulary),
+                        make<float>(n));
+    adamw(Exec(), {1e-3, 0.9, 0.95, 1e-8, 0, 1, 1}, make<float>(n), make<float>(n), make<float>(n), make<float>(n),
+          make<bf16>(n));
     to_device("atoll::test_copy", to_host(make<float>(n)));
     Exec().fence();
     labels = heard();
@@ -128,6 +132,7 @@ TEST(KokkosTools, EveryLabelIsAtolls) {
                              "attention",
                              "attention_backward",
                              "attention_backward_delta",
+                             "attention_backward_queries",
                              "embedding",
                              "embedding_backward",
                              "cross_entropy",
