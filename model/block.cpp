@@ -51,7 +51,7 @@ BlockWorkspace<T>::BlockWorkspace(const LlamaConfig& config, std::size_t rows) {
   dattended = allocate<T>("atoll::dattended", rows, n.q);
   dqkv = allocate<T>("atoll::dqkv", rows, n.qkv);
   dactivated = allocate<T>("atoll::dactivated", rows, n.f);
-  delta = allocate<R>("atoll::attention_delta", rows * n.heads);
+  attention = allocate<R>("atoll::attention_workspace", attention_workspace<T>({1, rows, n.heads, 1, n.q / n.heads}));
   norm_partial = allocate<R>("atoll::norm_partial", rms_norm_workspace(n.c));
 }
 
@@ -103,7 +103,7 @@ void block_backward(const Exec& exec, const BlockContext<T>& context, const Bloc
   // attention: middle = x + o(attention(rope(qkv(norm(x)))))
   gemm<T>(exec, plain, plain, dx, weights.o, 0, dattended);
   gemm<T>(exec, transposed, plain, dx, attended, 0, gradients.o);
-  attention_backward<T>(exec, context.attention, qkv, attended, dattended, saved.lse, dqkv, workspace.delta);
+  attention_backward<T>(exec, context.attention, qkv, attended, dattended, saved.lse, dqkv, workspace.attention);
   rope<T>(exec, Rotation::inverse, context.rope, context.attention.query_heads + context.attention.key_value_heads,
           dqkv);
   gemm<T>(exec, plain, plain, dqkv, weights.qkv, 0, dnormed);
@@ -122,6 +122,7 @@ void block_backward(const Exec& exec, const BlockContext<T>& context, const Bloc
                                   const BlockTensors<Accumulator<T>>&);
 ATOLL_INSTANTIATE(float)
 ATOLL_INSTANTIATE(double)
+ATOLL_INSTANTIATE(bf16)
 #undef ATOLL_INSTANTIATE
 
 }  // namespace atl

@@ -36,7 +36,7 @@ struct BlockWorkspace {
   View2<T> dattended;   ///< (N, H D)
   View2<T> dqkv;        ///< (N, (H + 2 K) D)
   View2<T> dactivated;  ///< (N, F)
-  View1<R> delta;       ///< (N H)
+  View1<R> attention;   ///< attention_workspace
   View1<R> norm_partial;
 };
 

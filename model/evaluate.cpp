@@ -24,5 +24,7 @@ template Evaluation evaluate<float>(const Exec&, Llama<float>&, const Communicat
                                     const std::function<Batch(std::int64_t)>&);
 template Evaluation evaluate<double>(const Exec&, Llama<double>&, const Communicator&, std::int64_t,
                                      const std::function<Batch(std::int64_t)>&);
+template Evaluation evaluate<bf16>(const Exec&, Llama<bf16>&, const Communicator&, std::int64_t,
+                                   const std::function<Batch(std::int64_t)>&);
 
 }  // namespace atl

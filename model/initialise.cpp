@@ -33,5 +33,6 @@ void initialise(const Exec& exec, const LlamaConfig& config, std::uint64_t seed,
 
 template void initialise<float>(const Exec&, const LlamaConfig&, std::uint64_t, ShardedParameters<float>&);
 template void initialise<double>(const Exec&, const LlamaConfig&, std::uint64_t, ShardedParameters<double>&);
+template void initialise<bf16>(const Exec&, const LlamaConfig&, std::uint64_t, ShardedParameters<bf16>&);
 
 }  // namespace atl

@@ -93,11 +93,11 @@ double Llama<T>::forward(const Exec& exec, const Batch& batch) {
 }
 
 template <class T>
-View2<T> Llama<T>::logits(const Exec& exec, const Batch& batch) {
+View2<Accumulator<T>> Llama<T>::logits(const Exec& exec, const Batch& batch) {
   parameters_.expect_gathers(gather_order(Keep::nothing));
   const View2<T> last = forward_blocks(exec, batch, Keep::nothing);
   const std::size_t unit = head_unit(config_);
-  const View2<T> logits = loss_.logits(exec, head_tensors(config_, parameters_.gather(exec, unit)), last);
+  const View2<R> logits = loss_.logits(exec, head_tensors(config_, parameters_.gather(exec, unit)), last);
   exec.fence();
   parameters_.release(unit);
   return logits;
@@ -143,5 +143,6 @@ double Llama<T>::forward_backward(const Exec& exec, const Batch& batch, double s
 
 template class Llama<float>;
 template class Llama<double>;
+template class Llama<bf16>;
 
 }  // namespace atl

@@ -41,7 +41,7 @@ class Llama {
   /// Sum of the losses only.
   double forward(const Exec& exec, const Batch& batch);
   /// Logits (B T, V), for tests.
-  View2<T> logits(const Exec& exec, const Batch& batch);
+  View2<R> logits(const Exec& exec, const Batch& batch);
 
   const LlamaConfig& config() const { return config_; }
   ShardedParameters<T>& parameters() { return parameters_; }

@@ -16,7 +16,8 @@ Loss<T>::Loss(const LlamaConfig& config, std::size_t rows, std::size_t chunk)
   const auto c = static_cast<std::size_t>(config.hidden_size), v = static_cast<std::size_t>(config.vocab_size);
   normed_ = allocate<T>("atoll::final_normed", rows, c);
   dnormed_ = allocate<T>("atoll::final_dnormed", rows, c);
-  logits_ = allocate<T>("atoll::logits", chunk_, v);
+  logits_ = allocate<R>("atoll::logits", chunk_, v);
+  if (!std::is_same_v<T, R>) dlogits_ = allocate<T>("atoll::dlogits", chunk_, v);
   reciprocal_ = allocate<R>("atoll::final_reciprocal", rows);
   losses_ = allocate<R>("atoll::losses", rows);
   norm_partial_ = allocate<R>("atoll::final_norm_partial", rms_norm_workspace(c));
@@ -30,15 +31,28 @@ View2<T> Loss<T>::normalised(const Exec& exec, const HeadTensors<const T>& head,
 }
 
 template <class T>
+View2<const T> Loss<T>::cross_entropy_of(const Exec& exec, View1<const std::int32_t> targets, double scale,
+                                         View2<R> logits, View1<R> losses) {
+  if constexpr (std::is_same_v<T, R>) {
+    cross_entropy<T>(exec, targets, scale, LossGradient::in_place, logits, losses);
+    return logits;
+  } else {
+    const View2<T> gradient = row_block(dlogits_, 0, logits.extent(0));
+    cross_entropy<T>(exec, targets, scale, logits, gradient, losses);
+    return gradient;
+  }
+}
+
+template <class T>
 double Loss<T>::forward(const Exec& exec, const HeadTensors<const T>& head, View2<const T> x,
                         View1<const std::int32_t> targets) {
   const View2<T> normed = normalised(exec, head, x);
   const std::size_t rows = x.extent(0);
   for (std::size_t begin = 0; begin < rows; begin += chunk_) {
     const std::size_t n = std::min(chunk_, rows - begin);
-    const View2<T> logits = row_block(logits_, 0, n);
+    const View2<R> logits = row_block(logits_, 0, n);
     gemm<T>(exec, Transpose::no, Transpose::yes, row_block(normed, begin, n), head.weight, 0, logits);
-    cross_entropy<T>(exec, part(targets, begin, n), 0, LossGradient::none, logits, part(losses_, begin, n));
+    cross_entropy<R>(exec, part(targets, begin, n), 0, LossGradient::none, logits, part(losses_, begin, n));
   }
   return sum(exec, as_const(part(losses_, 0, rows)));
 }
@@ -51,11 +65,13 @@ double Loss<T>::forward_backward(const Exec& exec, const HeadTensors<const T>& h
   const std::size_t rows = x.extent(0);
   for (std::size_t begin = 0; begin < rows; begin += chunk_) {
     const std::size_t n = std::min(chunk_, rows - begin);
-    const View2<T> logits = row_block(logits_, 0, n), chunk = row_block(normed, begin, n);
+    const View2<R> logits = row_block(logits_, 0, n);
+    const View2<T> chunk = row_block(normed, begin, n);
     gemm<T>(exec, Transpose::no, Transpose::yes, chunk, head.weight, 0, logits);
-    cross_entropy<T>(exec, part(targets, begin, n), scale, LossGradient::in_place, logits, part(losses_, begin, n));
-    gemm<T>(exec, Transpose::no, Transpose::no, logits, head.weight, 0, row_block(dnormed_, begin, n));
-    gemm<T>(exec, Transpose::yes, Transpose::no, logits, chunk, begin == 0 ? 0 : 1, gradients.weight);
+    const View2<const T> dlogits =
+        cross_entropy_of(exec, part(targets, begin, n), scale, logits, part(losses_, begin, n));
+    gemm<T>(exec, Transpose::no, Transpose::no, dlogits, head.weight, 0, row_block(dnormed_, begin, n));
+    gemm<T>(exec, Transpose::yes, Transpose::no, dlogits, chunk, begin == 0 ? 0 : 1, gradients.weight);
   }
   fill(exec, flat(dx), T(0));
   rms_norm_backward<T>(exec, x, head.norm, reciprocal_, row_block(dnormed_, 0, rows), dx, gradients.norm,
@@ -64,13 +80,14 @@ double Loss<T>::forward_backward(const Exec& exec, const HeadTensors<const T>& h
 }
 
 template <class T>
-View2<T> Loss<T>::logits(const Exec& exec, const HeadTensors<const T>& head, View2<const T> x) {
-  const View2<T> all = allocate<T>("atoll::all_logits", x.extent(0), head.weight.extent(0));
+View2<Accumulator<T>> Loss<T>::logits(const Exec& exec, const HeadTensors<const T>& head, View2<const T> x) {
+  const View2<R> all = allocate<R>("atoll::all_logits", x.extent(0), head.weight.extent(0));
   gemm<T>(exec, Transpose::no, Transpose::yes, normalised(exec, head, x), head.weight, 0, all);
   return all;
 }
 
 template class Loss<float>;
 template class Loss<double>;
+template class Loss<bf16>;
 
 }  // namespace atl

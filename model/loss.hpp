@@ -1,5 +1,8 @@
 /// Final norm, head and cross-entropy in chunks of tokens: all logits never exist at once. SPDX-License-Identifier:
 /// Apache-2.0
+///
+/// In bf16 the logits are fp32, and so is all that is computed from them; their gradient is rounded once, for the
+/// products with it.
 #pragma once
 
 #include "core/array.hpp"
@@ -26,15 +29,19 @@ class Loss {
                           const HeadTensors<R>& gradients);
 
   /// Logits (N, V) of every position, for tests and generation.
-  View2<T> logits(const Exec& exec, const HeadTensors<const T>& head, View2<const T> x);
+  View2<R> logits(const Exec& exec, const HeadTensors<const T>& head, View2<const T> x);
 
  private:
+  /// Losses of a chunk's rows, and the gradient of the logits: in their place where T holds them.
+  View2<const T> cross_entropy_of(const Exec& exec, View1<const std::int32_t> targets, double scale, View2<R> logits,
+                                  View1<R> losses);
   View2<T> normalised(const Exec& exec, const HeadTensors<const T>& head, View2<const T> x);
 
   double eps_;
   std::size_t chunk_;
   View2<T> normed_, dnormed_;  // (N, C)
-  View2<T> logits_;            // (chunk, V)
+  View2<R> logits_;            // (chunk, V)
+  View2<T> dlogits_;           // (chunk, V) in bf16
   View1<R> reciprocal_, losses_, norm_partial_;
 };
 

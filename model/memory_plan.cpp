@@ -1,6 +1,8 @@
 /// Follows, in their order, the constructors and steps that allocate. SPDX-License-Identifier: Apache-2.0
 #include "model/memory_plan.hpp"
 
+#include "core/attention.hpp"
+#include "core/gemm.hpp"
 #include "core/norm.hpp"
 #include "core/rms_norm.hpp"
 #include "model/parameters.hpp"
@@ -17,8 +19,9 @@ namespace {
 using Bytes = std::uint64_t;
 
 constexpr std::array<std::string_view, memory_uses> use_names = {
-    "master weights", "gradients",  "moments",         "gathered units", "full gradients", "activations",
-    "logits",         "workspaces", "receive buffers", "federation",     "host staging",   "checkpoint copy"};
+    "master weights", "bf16 weights", "gradients",      "moments",    "gathered units",
+    "full gradients", "activations",  "logits",         "workspaces", "receive buffers",
+    "federation",     "host staging", "checkpoint copy"};
 
 class Planner {
  public:
@@ -53,6 +56,7 @@ class Planner {
   Bytes t(Bytes n) const { return n * element_; }
   Bytes r(Bytes n) const { return n * accumulator_; }
   static Bytes i32(Bytes n) { return n * sizeof(std::int32_t); }
+  bool mixed() const { return element_ != accumulator_; }  ///< bf16
 
   void add(MemoryUse use, const std::string& label, Bytes bytes, Bytes arrays = 1) {
     if (bytes > 0) plan_.items.push_back({"atoll::" + label, use, arrays, arrays * bytes});
@@ -67,6 +71,7 @@ class Planner {
       const auto buffer = static_cast<std::size_t>(units_[i].unit().buffer);
       const Bytes shard = units_[i].shard_size(), padded = units_[i].padded_size();
       add(MemoryUse::master, "master " + name, r(shard));
+      if (mixed()) add(MemoryUse::weights, "weights " + name, t(shard));
       add(MemoryUse::gradients, "gradient " + name, r(shard));
       if (options_.optimizer == OptimizerOptions::Kind::adamw) {
         add(MemoryUse::moments, "moment1 " + name, r(shard));
@@ -75,7 +80,7 @@ class Planner {
       full[keep ? i : buffer] = std::max(full[keep ? i : buffer], padded);
       gradient[buffer] = std::max(gradient[buffer], padded);
     }
-    if (shards_ > 1 || element_ != accumulator_)
+    if (shards_ > 1)
       for (const auto& [slot, n] : full)
         add(MemoryUse::gathered, "gathered", t(n), keep ? 1 : needed(slot, options_.prefetch + 1));
     for (const auto& [slot, n] : gradient)
@@ -112,34 +117,43 @@ class Planner {
     add(work, "dattended", t(n * q));
     add(work, "dqkv", t(n * qkv));
     add(work, "dactivated", t(n * f));
-    add(work, "attention_delta", r(n * heads));
+    const AttentionShape attention{1, n, heads, 1, q / heads};
+    add(work, "attention_workspace",
+        r(mixed() ? attention_workspace<bf16>(attention) : attention_workspace<float>(attention)));
+    if (mixed()) add(work, "gemm_blocks", gemm_workspace_bytes(Element::bf16) / 3, 3);
     for (const char* label : {"norm_partial", "final_norm_partial"}) add(work, label, r(partial));
     for (const char* label : {"final_reciprocal", "losses"}) add(work, label, r(n));
     for (const char* label : {"rope_cosine", "rope_sine"}) add(work, label, r(length * size(config_.head_dim) / 2));
     for (const char* label : {"tokens", "targets", "token_positions", "token_distinct"}) add(work, label, i32(n));
     add(work, "token_begins", i32(n + 1));
 
-    add(MemoryUse::logits, "logits", t(std::min(n, size(options_.shape.loss_chunk)) * v));
+    const Bytes chunk = std::min(n, size(options_.shape.loss_chunk));
+    add(MemoryUse::logits, "logits", r(chunk * v));
+    if (mixed()) add(MemoryUse::logits, "dlogits", t(chunk * v));
     plan_.temporaries.push_back({"the sum of the losses", sum_workspace_bytes(n)});
   }
 
-  /// Workspace of an all-reduce of n elements over m ranks: what the m - 1 others send of the first slice.
-  Bytes all_reduce_workspace(Bytes n, Bytes m) const { return r((m - 1) * equal_part(n, m, 0).size()); }
+  /// Terms of gradients, as they travel.
+  Bytes sent(Bytes n) const { return options_.wire == Wire::bf16 ? n * sizeof(bf16) : r(n); }
+  /// Elements that the m - 1 others send of the first slice in an all-reduce of n elements over m ranks.
+  static Bytes received_elements(Bytes n, Bytes m) { return (m - 1) * equal_part(n, m, 0).size(); }
 
   /// MpiCollectives of the shard and of the replica communicator: one workspace each, as one reduction of each is under
   /// way at a time; gathers need one only where they are staged.
   void communication() {
     if (shards_ > 1) {
-      const Bytes others = r((shards_ - 1) * largest_shard_);
+      const Bytes others = sent((shards_ - 1) * largest_shard_), whole = sent(shards_ * largest_shard_);
       add(MemoryUse::receive, "receive_workspace", others);
-      stage(others, r(shards_ * largest_shard_));
+      if (options_.wire == Wire::bf16) add(MemoryUse::receive, "send_workspace", whole);
+      stage(others, whole);
       for (int i = 0; i < options_.prefetch; ++i) stage(0, t(shards_ * largest_shard_));
     }
     if (replicas_ > 1) {
-      const Bytes others = all_reduce_workspace(largest_shard_, replicas_);
+      const Bytes others = sent(received_elements(largest_shard_, replicas_));
       add(MemoryUse::receive, "receive_workspace", others);
+      if (options_.wire == Wire::bf16) add(MemoryUse::receive, "send_workspace", sent(largest_shard_));
       // The federation gathers slices over the same communicator.
-      stage(others, std::max(r(largest_shard_), groups_ > 1 ? r(slice(largest_shard_) * replicas_) : 0));
+      stage(others, std::max(sent(largest_shard_), groups_ > 1 ? r(slice(largest_shard_) * replicas_) : 0));
     }
   }
 
@@ -180,7 +194,7 @@ class Planner {
       own = std::max(own, length);
       for (const auto& [set, n] : pieces(unit)) {
         Bytes& workspace = workspaces[set];
-        const Bytes needed = std::max(workspace, all_reduce_workspace(n, groups_));
+        const Bytes needed = std::max(workspace, r(received_elements(n, groups_)));
         received += needed - workspace;
         workspace = needed;
       }

@@ -17,6 +17,7 @@ namespace atl {
 /// What memory is for. All but the last two are memory of the execution space.
 enum class MemoryUse {
   master,          ///< this rank's shards of the parameters
+  weights,         ///< the bf16 that they round to
   gradients,       ///< and of their gradients
   moments,         ///< and of the optimizer's moments
   gathered,        ///< buffers for units gathered from the replica
@@ -24,12 +25,12 @@ enum class MemoryUse {
   activations,     ///< what backward needs of forward: residual stream, and the blocks' activations
   logits,          ///< of one chunk of tokens
   workspaces,      ///< of backward, of the loss and of the embedding
-  receive,         ///< contributions of other ranks, before they are summed
+  receive,         ///< contributions of other ranks, before they are summed; and the rank's own, where rounded
   federation,      ///< slices of the average
   staging,         ///< host memory, where MPI does not reach the device's
   checkpoint       ///< host memory: the copy that an asynchronous save is written from
 };
-inline constexpr int memory_uses = 12;
+inline constexpr int memory_uses = 13;
 std::string_view name_of(MemoryUse use);
 
 /// Arrays of one label, as Kokkos Tools reports them.
@@ -55,6 +56,7 @@ struct MemoryOptions {
   AfterForward after = AfterForward::reshard;
   int prefetch = 1;  ///< as of ShardedParameters
   Precision precision = Precision::fp32;
+  Wire wire = Wire::exact;  ///< how gradients travel
   OptimizerOptions::Kind optimizer = OptimizerOptions::Kind::adamw;
   bool evaluates = true;              ///< evaluations inside the run
   std::uint64_t checkpoint_copy = 0;  ///< bytes of a rank's part of an asynchronous checkpoint

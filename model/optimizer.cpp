@@ -41,12 +41,22 @@ double Optimizer<T>::step(const Exec& exec, double lr) {
       const double decay = tensors[i].decay ? options_.weight_decay : 0.0;
       const View1<const R> gradient = unit.local(unit.gradient, mine);
       const View1<R> values = unit.local(unit.master, mine);
-      if (options_.kind == OptimizerOptions::Kind::adamw)
-        adamw<R>(exec, {lr, options_.beta1, options_.beta2, options_.eps, decay, scale, steps_}, gradient, values,
-                 unit.local(unit.moment1, mine), unit.local(unit.moment2, mine));
-      else
-        sgd<R>(exec, lr, decay, scale, gradient, values);
+      [[maybe_unused]] const View1<T> weights = part(unit.weights, mine.begin - unit.owned.begin, mine.size());
+      if (options_.kind == OptimizerOptions::Kind::adamw) {
+        const AdamwStep update{lr, options_.beta1, options_.beta2, options_.eps, decay, scale, steps_};
+        const View1<R> first = unit.local(unit.moment1, mine), second = unit.local(unit.moment2, mine);
+        if constexpr (std::is_same_v<T, R>)
+          adamw<R>(exec, update, gradient, values, first, second);
+        else
+          adamw(exec, update, gradient, values, first, second, weights);
+      } else {
+        if constexpr (std::is_same_v<T, R>)
+          sgd<R>(exec, lr, decay, scale, gradient, values);
+        else
+          sgd(exec, lr, decay, scale, gradient, values, weights);
+      }
     }
+    unit.weights_current = true;
   }
   return norm;
 }
@@ -64,5 +74,6 @@ void Optimizer<T>::reset(const Exec& exec) {
 
 template class Optimizer<float>;
 template class Optimizer<double>;
+template class Optimizer<bf16>;
 
 }  // namespace atl

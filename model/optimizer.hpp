@@ -22,8 +22,8 @@ class Optimizer {
 
   /// One update from the shards' gradients; returns the global L2 norm of the gradient before clipping: the shards'
   /// fp64 sums of squares are added in rank order, so every replica has the same bits. A gradient longer than clip_norm
-  /// is scaled to that length exactly. Throws GradientError on all ranks of the group if the norm is not finite;
-  /// parameters are untouched then. Collective over the replica.
+  /// is scaled to that length exactly. The same pass writes the weights that bf16 computes with. Throws GradientError
+  /// on all ranks of the group if the norm is not finite; parameters are untouched then. Collective over the replica.
   double step(const Exec& exec, double lr);
 
   std::int64_t steps() const { return steps_; }  ///< since the moments were zero

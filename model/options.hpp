@@ -18,6 +18,7 @@ struct TrainOptions {
   std::int64_t micro_batch = 0;  ///< sequences a rank holds at once; 0: all of its share of `batch`
   std::int64_t accumulate = 0;   ///< micro-batches per optimizer step; 0: follows from batch and micro_batch
   Precision precision = Precision::fp32;
+  Precision reduce_precision = Precision::fp32;  ///< in which gradients travel; bf16: half the bytes, sums in fp32
   Recompute recompute = Recompute::none;
   std::int64_t loss_chunk = 1024;  ///< tokens whose logits exist at once
   std::string time_limit;          ///< as model/time_limit.hpp reads it; empty: not given

@@ -32,6 +32,7 @@ Workload step_work(const LlamaConfig& config, const StepWorkOptions& options) {
   work.averaged_bytes = master;
   // The norm reads the gradient; AdamW reads gradient, weights and two moments, and writes all but the first.
   work.update_bytes = (options.optimizer == OptimizerOptions::Kind::adamw ? 8 : 4) * master;
+  if (options.precision == Precision::bf16) work.update_bytes += work.gathered_bytes;  // the weights written beside
 
   const auto n = static_cast<double>(work.tokens);
   const double block = block_flops(config, n, length);

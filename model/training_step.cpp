@@ -66,5 +66,7 @@ template StepResult training_step<float>(const Exec&, Llama<float>&, Optimizer<f
                                          const std::vector<Batch>&, double, const std::function<StopWish()>&);
 template StepResult training_step<double>(const Exec&, Llama<double>&, Optimizer<double>&, const Communicator&,
                                           const std::vector<Batch>&, double, const std::function<StopWish()>&);
+template StepResult training_step<bf16>(const Exec&, Llama<bf16>&, Optimizer<bf16>&, const Communicator&,
+                                        const std::vector<Batch>&, double, const std::function<StopWish()>&);
 
 }  // namespace atl

@@ -56,6 +56,10 @@ struct CommunicationStats {
   double seconds_waited = 0;  ///< exposed: time inside calls, tests and waits; not that of kernels launched before
 };
 
+/// How the terms of a sum of fp32 travel: as they are, or each rounded to bf16 first, in half the bytes. Sums are fp32
+/// in either case.
+enum class Wire { exact, bf16 };
+
 class Collectives {
  public:
   virtual ~Collectives() = default;
@@ -68,12 +72,15 @@ class Collectives {
 
   /// recv[i] = sum over ranks r, in rank order, of send_r[rank * count + i]. `send` has size() * count elements and
   /// must stay untouched until the ticket is complete. fp32 and fp64. With accumulate, recv[i] += that sum. `recv` may
-  /// be send + rank * count (in place), else they are disjoint.
+  /// be send + rank * count (in place), else they are disjoint. Wire::bf16 rounds all terms, the rank's own too;
+  /// nothing is rounded on one rank alone.
   virtual Ticket reduce_scatter(const void* send, void* recv, std::size_t count, Element element, bool accumulate,
-                                const Exec& exec) = 0;
+                                const Exec& exec, Wire wire = Wire::exact) = 0;
 
-  /// data[i] = sum over ranks, in rank order: a reduce-scatter and an all-gather of slices. fp32 and fp64.
-  virtual Ticket all_reduce(void* data, std::size_t count, Element element, const Exec& exec) = 0;
+  /// data[i] = sum over ranks, in rank order: a reduce-scatter and an all-gather of slices. fp32 and fp64. Wire::bf16
+  /// rounds all terms, and the sums before they are gathered: the same bits on all ranks.
+  virtual Ticket all_reduce(void* data, std::size_t count, Element element, const Exec& exec,
+                            Wire wire = Wire::exact) = 0;
 
   const CommunicationStats& stats() const { return stats_; }
 

@@ -1,5 +1,6 @@
 /// Collectives over MPI: transfers by MPI, sums by a kernel in rank order. SPDX-License-Identifier: Apache-2.0
 #include "core/errors.hpp"
+#include "core/launch.hpp"
 #include "parallel/collectives.hpp"
 #include "parallel/communicator.hpp"
 #include "parallel/mpi_operation.hpp"
@@ -33,6 +34,15 @@ void copy_bytes(Bytes* to, const Bytes* from, std::size_t bytes, const Exec& exe
   exec.fence();
 }
 
+void round_to_bf16(const float* from, std::size_t count, bf16* to, const Exec& exec) {
+  for_each(
+      "atoll::round_terms", exec, count, KOKKOS_LAMBDA(const std::int64_t i) { to[i] = bf16(from[i]); });
+}
+void widen_from_bf16(const bf16* from, std::size_t count, float* to, const Exec& exec) {
+  for_each(
+      "atoll::widen_sums", exec, count, KOKKOS_LAMBDA(const std::int64_t i) { to[i] = from[i]; });
+}
+
 MPI_Datatype type_of(Element element) {
   switch (element) {
     case Element::f64:
@@ -51,6 +61,7 @@ MPI_Datatype type_of(Element element) {
 /// Buffers of one operation. They grow to the largest that was needed, and are reused.
 struct Workspace {
   Buffer<Memory> received;                     ///< contributions of the other ranks, for the kernel that adds them
+  Buffer<Memory> rounded;                      ///< Wire::bf16 only: what is sent
   Buffer<Kokkos::HostSpace> mirror, incoming;  ///< staged only: copy of the caller's array; what arrives for `received`
 
   template <class Space>
@@ -61,7 +72,7 @@ struct Workspace {
     }
     return buffer.data();
   }
-  std::size_t size() const { return received.extent(0) + mirror.extent(0); }
+  std::size_t size() const { return received.extent(0) + rounded.extent(0) + mirror.extent(0); }
 };
 
 class MpiCollectives final : public Collectives {
@@ -75,13 +86,14 @@ class MpiCollectives final : public Collectives {
 
   Ticket all_gather(const void* send, void* recv, std::size_t count, Element element, const Exec& exec) override;
   Ticket reduce_scatter(const void* send, void* recv, std::size_t count, Element element, bool accumulate,
-                        const Exec& exec) override;
-  Ticket all_reduce(void* data, std::size_t count, Element element, const Exec& exec) override;
+                        const Exec& exec, Wire wire) override;
+  Ticket all_reduce(void* data, std::size_t count, Element element, const Exec& exec, Wire wire) override;
 
  private:
   std::unique_ptr<MpiOperation> make_operation() { return std::make_unique<MpiOperation>(stats_); }
   Workspace& take_workspace(std::size_t bytes, MpiOperation& user);
   static Ticket start(std::unique_ptr<MpiOperation> operation);
+  static const Bytes* terms(const void* data, std::size_t count, Wire wire, Workspace& workspace, const Exec& exec);
   void exchange(const Bytes* slices, std::size_t size, std::size_t width, Bytes* received, Element element, int tag,
                 std::vector<MPI_Request>& requests);
 
@@ -172,87 +184,111 @@ void MpiCollectives::exchange(const Bytes* slices, std::size_t size, std::size_t
   });
 }
 
+/// What is sent of an array of fp32: itself, or its values rounded.
+const Bytes* MpiCollectives::terms(const void* data, std::size_t count, Wire wire, Workspace& workspace,
+                                   const Exec& exec) {
+  if (wire == Wire::exact) return static_cast<const Bytes*>(data);
+  Bytes* const rounded = Workspace::ensure(workspace.rounded, count * sizeof(bf16), "atoll::send_workspace");
+  round_to_bf16(static_cast<const float*>(data), count, reinterpret_cast<bf16*>(rounded), exec);
+  exec.fence();
+  return rounded;
+}
+
 Ticket MpiCollectives::reduce_scatter(const void* send, void* recv, std::size_t count, Element element, bool accumulate,
-                                      const Exec& exec) {
-  ATOLL_REQUIRE(element == Element::f32 || element == Element::f64);
-  const std::size_t bytes = count * size_of(element), others = (ranks_ - 1) * bytes;
+                                      const Exec& exec, Wire wire) {
+  ATOLL_REQUIRE(element == Element::f32 || (element == Element::f64 && wire == Wire::exact));
+  const Element sent = wire == Wire::bf16 ? Element::bf16 : element;
+  const std::size_t bytes = count * size_of(sent), others = (ranks_ - 1) * bytes, room = count * size_of(element);
   const Bytes* const slices = static_cast<const Bytes*>(send);
-  const Bytes* const own = slices + me_ * bytes;
   const Bytes* const out = static_cast<const Bytes*>(recv);
-  ATOLL_REQUIRE(out == own || out + bytes <= slices || out >= slices + ranks_ * bytes);
+  ATOLL_REQUIRE(out == slices + me_ * room || out + room <= slices || out >= slices + ranks_ * room);
   if (count == 0) return Ticket();
   const int ranks = size(), me = rank();
   if (ranks_ == 1) {
-    sum_in_rank_order(own, nullptr, recv, count, ranks, me, element, accumulate, exec);
+    sum_in_rank_order(slices, nullptr, recv, count, ranks, me, element, accumulate, exec);
     return Ticket();
   }
   exec.fence();
   const ExposedTime clock(stats_);
   stats_.bytes_sent += others;
   auto operation = make_operation();
-  Workspace& workspace = take_workspace(direct ? others : ranks_ * bytes + others, *operation);
+  const std::size_t copies = (wire == Wire::bf16 ? 1 : 0) + (direct ? 0 : 1);
+  Workspace& workspace = take_workspace(copies * ranks_ * bytes + others, *operation);
+  const Bytes* outgoing = terms(send, ranks_ * count, wire, workspace, exec);
+  const Bytes* const own = outgoing + me_ * bytes;
   Bytes* const received = Workspace::ensure(workspace.received, others, "atoll::receive_workspace");
   Bytes* incoming = received;
-  const Bytes* outgoing = slices;
   if constexpr (!direct) {
     incoming = Workspace::ensure(workspace.incoming, others, "atoll::host_incoming");
     Bytes* const mirror = Workspace::ensure(workspace.mirror, ranks_ * bytes, "atoll::host_mirror");
-    copy_bytes<Kokkos::HostSpace, Memory>(mirror, slices, ranks_ * bytes, exec);
+    copy_bytes<Kokkos::HostSpace, Memory>(mirror, outgoing, ranks_ * bytes, exec);
     outgoing = mirror;
   }
-  exchange(outgoing, ranks_ * count, count, incoming, element, next_tag(), operation->requests);
+  exchange(outgoing, ranks_ * count, count, incoming, sent, next_tag(), operation->requests);
   operation->stages.push_back([=] {
     if constexpr (!direct) copy_bytes<Memory, Kokkos::HostSpace>(received, incoming, others, exec);
-    sum_in_rank_order(own, received, recv, count, ranks, me, element, accumulate, exec);
+    sum_in_rank_order(own, received, recv, count, ranks, me, sent, accumulate, exec);
     exec.fence();  // the workspace may be written by the next operation
   });
   return start(std::move(operation));
 }
 
-Ticket MpiCollectives::all_reduce(void* data, std::size_t count, Element element, const Exec& exec) {
-  ATOLL_REQUIRE(element == Element::f32 || element == Element::f64);
+Ticket MpiCollectives::all_reduce(void* data, std::size_t count, Element element, const Exec& exec, Wire wire) {
+  ATOLL_REQUIRE(element == Element::f32 || (element == Element::f64 && wire == Wire::exact));
   if (count == 0 || ranks_ == 1) return Ticket();
-  const std::size_t bytes = size_of(element);
+  const Element sent = wire == Wire::bf16 ? Element::bf16 : element;
+  const std::size_t bytes = size_of(sent);
   const std::size_t width = equal_part(count, ranks_, 0).size();
   const Range mine = equal_part(count, ranks_, me_);
   const std::size_t others = (ranks_ - 1) * mine.size() * bytes;
-  Bytes* const own = static_cast<Bytes*>(data) + mine.begin * bytes;
   exec.fence();
   const ExposedTime clock(stats_);
   stats_.bytes_sent += 2 * (ranks_ - 1) * width * bytes;
   auto operation = make_operation();
-  Workspace& workspace = take_workspace(direct ? others : count * bytes + others, *operation);
+  const std::size_t copies = (wire == Wire::bf16 ? 1 : 0) + (direct ? 0 : 1);
+  Workspace& workspace = take_workspace(copies * count * bytes + others, *operation);
+  // The array of terms, in which the sums are gathered: of the workspace, or the caller's own.
+  Bytes* const whole = const_cast<Bytes*>(terms(data, count, wire, workspace, exec));
+  Bytes* const own = whole + mine.begin * bytes;
+  Bytes* const result = static_cast<Bytes*>(data) + mine.begin * size_of(element);
   Bytes* const received = Workspace::ensure(workspace.received, others, "atoll::receive_workspace");
   Bytes* incoming = received;
-  Bytes* all = static_cast<Bytes*>(data);  // what MPI sends from, and gathers into
+  Bytes* all = whole;  // what MPI sends from, and gathers into
   if constexpr (!direct) {
     incoming = Workspace::ensure(workspace.incoming, others, "atoll::host_incoming");
     all = Workspace::ensure(workspace.mirror, count * bytes, "atoll::host_mirror");
-    copy_bytes<Kokkos::HostSpace, Memory>(all, static_cast<const Bytes*>(data), count * bytes, exec);
+    copy_bytes<Kokkos::HostSpace, Memory>(all, whole, count * bytes, exec);
   }
-  exchange(all, count, width, incoming, element, next_tag(), operation->requests);
+  exchange(all, count, width, incoming, sent, next_tag(), operation->requests);
   const int ranks = size(), me = rank(), gather_tag = next_tag();
   // The gather is point to point too: as an MPI collective it would have to start in the same order on all ranks.
   operation->stages.push_back([=, this, requests = &operation->requests] {
     Bytes* const sum = all + mine.begin * bytes;
     if constexpr (!direct) copy_bytes<Memory, Kokkos::HostSpace>(received, incoming, others, exec);
-    sum_in_rank_order(own, received, own, mine.size(), ranks, me, element, false, exec);
+    sum_in_rank_order(own, received, result, mine.size(), ranks, me, sent, false, exec);
+    if (wire == Wire::bf16)
+      round_to_bf16(reinterpret_cast<const float*>(result), mine.size(), reinterpret_cast<bf16*>(own), exec);
     exec.fence();
     if constexpr (!direct) copy_bytes<Kokkos::HostSpace, Memory>(sum, own, mine.size() * bytes, exec);
     for_each_other([&](std::size_t r) {
       const Range slice = equal_part(count, ranks_, r);
       if (slice.empty()) return;
-      start_receive(all + slice.begin * bytes, slice.size(), type_of(element), static_cast<int>(r), gather_tag,
+      start_receive(all + slice.begin * bytes, slice.size(), type_of(sent), static_cast<int>(r), gather_tag,
                     comm_.get(), *requests);
     });
     for_each_other([&](std::size_t r) {
       if (mine.empty()) return;
-      start_send(sum, mine.size(), type_of(element), static_cast<int>(r), gather_tag, comm_.get(), *requests);
+      start_send(sum, mine.size(), type_of(sent), static_cast<int>(r), gather_tag, comm_.get(), *requests);
     });
   });
-  if constexpr (!direct) {
-    operation->stages.push_back(
-        [=] { copy_bytes<Memory, Kokkos::HostSpace>(static_cast<Bytes*>(data), all, count * bytes, exec); });
+  if (!direct || wire == Wire::bf16) {
+    operation->stages.push_back([=] {
+      if constexpr (!direct) copy_bytes<Memory, Kokkos::HostSpace>(whole, all, count * bytes, exec);
+      if (wire == Wire::bf16) {
+        widen_from_bf16(reinterpret_cast<const bf16*>(whole), count, static_cast<float*>(data), exec);
+        exec.fence();  // the workspace may be written by the next operation
+      }
+    });
   }
   return start(std::move(operation));
 }

@@ -209,7 +209,9 @@ TemporaryAverage<T>::~TemporaryAverage() {
 
 template class Federation<float>;
 template class Federation<double>;
+template class Federation<bf16>;
 template class TemporaryAverage<float>;
 template class TemporaryAverage<double>;
+template class TemporaryAverage<bf16>;
 
 }  // namespace atl

@@ -13,8 +13,8 @@ namespace {
 // a device neighbouring threads take neighbouring elements. The order of additions of an element is the same.
 constexpr std::int64_t block = vector_kernels ? 512 : 1;
 
-template <class T>
-void sum(const T* own, const T* others, T* out, std::int64_t count, int ranks, int rank, bool accumulate,
+template <class T, class R>
+void sum(const T* own, const T* others, R* out, std::int64_t count, int ranks, int rank, bool accumulate,
          const Exec& exec) {
   const std::int64_t blocks = (count + block - 1) / block;
   Kokkos::parallel_for(
@@ -22,15 +22,15 @@ void sum(const T* own, const T* others, T* out, std::int64_t count, int ranks, i
       KOKKOS_LAMBDA(const std::int64_t b) {
         const std::int64_t begin = b * block;
         const std::int64_t n = block == 1 || count - begin >= block ? block : count - begin;
-        T total[block];
+        R total[block];
         // The first is copied, not added to zero, which would turn -0 into 0.
         const T* const first = begin + (rank == 0 ? own : others);
         for (std::int64_t i = 0; i < n; ++i) total[i] = first[i];
         for (int r = 1; r < ranks; ++r) {
           const T* const x = begin + (r == rank ? own : others + (r < rank ? r : r - 1) * count);
-          for (std::int64_t i = 0; i < n; ++i) total[i] += x[i];
+          for (std::int64_t i = 0; i < n; ++i) total[i] += R(x[i]);
         }
-        T* const to = out + begin;
+        R* const to = out + begin;
         if (accumulate) {
           for (std::int64_t i = 0; i < n; ++i) to[i] += total[i];
         } else {
@@ -47,6 +47,9 @@ void sum_in_rank_order(const void* own, const void* others, void* out, std::size
   const auto n = static_cast<std::int64_t>(count);
   if (element == Element::f64) {
     sum(static_cast<const double*>(own), static_cast<const double*>(others), static_cast<double*>(out), n, ranks, rank,
+        accumulate, exec);
+  } else if (element == Element::bf16) {
+    sum(static_cast<const bf16*>(own), static_cast<const bf16*>(others), static_cast<float*>(out), n, ranks, rank,
         accumulate, exec);
   } else {
     ATOLL_REQUIRE(element == Element::f32);

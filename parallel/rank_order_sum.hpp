@@ -7,9 +7,10 @@
 
 namespace atl {
 
-/// out[i] = x_0[i] + x_1[i] + .. + x_{ranks-1}[i], added from the left, in fp32 or fp64; with accumulate out[i] += that
-/// sum. x_rank is `own`; the others lie in `others`, one after another in rank order, count elements each. All in
-/// Memory. `out` may be `own`. Starts on exec, does not wait.
+/// out[i] = x_0[i] + x_1[i] + .. + x_{ranks-1}[i], added from the left, in fp64 for fp64, else in fp32; with accumulate
+/// out[i] += that sum. `element`: of the terms; out is fp32 where they are bf16. x_rank is `own`; the others lie in
+/// `others`, one after another in rank order, count elements each. All in Memory. `out` may be `own` unless the types
+/// differ. Starts on exec, does not wait.
 void sum_in_rank_order(const void* own, const void* others, void* out, std::size_t count, int ranks, int rank,
                        Element element, bool accumulate, const Exec& exec);
 

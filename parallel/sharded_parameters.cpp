@@ -31,8 +31,8 @@ std::size_t buffers_needed(const std::vector<UnitSpec>& units, int buffer, int w
 
 template <class T>
 ShardedParameters<T>::ShardedParameters(const std::vector<UnitSpec>& units, Collectives& shard, Collectives& replica,
-                                        AfterForward after, int prefetch)
-    : shard_(shard), replica_(replica), after_(after), prefetch_(static_cast<std::size_t>(prefetch)) {
+                                        AfterForward after, int prefetch, Wire wire)
+    : shard_(shard), replica_(replica), after_(after), prefetch_(static_cast<std::size_t>(prefetch)), wire_(wire) {
   ATOLL_REQUIRE(prefetch >= 0);
   std::vector<std::size_t> gathered_size, gradient_size;
   const auto at_least = [](std::vector<std::size_t>& sizes, std::size_t index, std::size_t size) {
@@ -46,15 +46,21 @@ ShardedParameters<T>::ShardedParameters(const std::vector<UnitSpec>& units, Coll
     const std::string& name = units[i].name;
     at_least(gathered_size, after == AfterForward::keep ? i : buffer, layout.padded_size());
     at_least(gradient_size, buffer, layout.padded_size());
-    units_.push_back({std::move(layout), owned, allocate<R>("atoll::master " + name, n),
-                      allocate<R>("atoll::gradient " + name, n), View1<R>(), View1<R>()});
+    const View1<R> master = allocate<R>("atoll::master " + name, n);
+    View1<T> weights;
+    if constexpr (std::is_same_v<T, R>)
+      weights = master;
+    else
+      weights = allocate<T>("atoll::weights " + name, n);
+    units_.push_back(
+        {std::move(layout), owned, master, weights, allocate<R>("atoll::gradient " + name, n), View1<R>(), View1<R>()});
   }
   const auto needed = [&](std::size_t buffer, int window) {
     return buffers_needed(units, static_cast<int>(buffer), window);
   };
   for (std::size_t b = 0; b < gathered_size.size(); ++b) {
     auto& buffers = buffers_.emplace_back(after == AfterForward::keep ? 1 : needed(b, prefetch + 1));
-    if (!computes_on_master())
+    if (shard.size() > 1)  // a replica of one rank computes on its own weights
       for (Buffer& buffer : buffers) buffer.full = allocate<T>("atoll::gathered", gathered_size[b]);
   }
   for (std::size_t b = 0; b < gradient_size.size(); ++b) {
@@ -63,10 +69,11 @@ ShardedParameters<T>::ShardedParameters(const std::vector<UnitSpec>& units, Coll
   }
 }
 
-/// A replica of one rank computes on its master weights; copies exist only where the type or the size differs.
 template <class T>
-bool ShardedParameters<T>::computes_on_master() const {
-  return std::is_same_v<T, R> && shard_.size() == 1;
+void ShardedParameters<T>::make_current(const Exec& exec, ShardedUnit<T>& unit) {
+  if (std::is_same_v<T, R> || unit.weights_current) return;
+  cast(exec, unit.layout.shard_size(), unit.master.data(), unit.weights.data());
+  unit.weights_current = true;
 }
 
 template <class T>
@@ -94,16 +101,10 @@ bool ShardedParameters<T>::start_gather(const Exec& exec, std::size_t index) {
   auto& candidates = buffers_of(index);
   const auto free = std::find_if(candidates.begin(), candidates.end(), [](const Buffer& b) { return b.unit == none; });
   if (free == candidates.end()) return false;
-  const auto& unit = units_[index];
-  const std::size_t n = unit.layout.shard_size();
-  T* const full = free->full.data();
-  if constexpr (std::is_same_v<T, R>) {
-    free->arriving = shard_.all_gather(unit.master.data(), full, n, element_of<T>(), exec);
-  } else {
-    T* const mine = full + n * static_cast<std::size_t>(shard_.rank());
-    cast(exec, n, unit.master.data(), mine);
-    free->arriving = shard_.all_gather(mine, full, n, element_of<T>(), exec);
-  }
+  auto& unit = units_[index];
+  make_current(exec, unit);
+  free->arriving =
+      shard_.all_gather(unit.weights.data(), free->full.data(), unit.layout.shard_size(), element_of<T>(), exec);
   free->unit = index;
   return true;
 }
@@ -119,8 +120,10 @@ View1<const T> ShardedParameters<T>::gather(const Exec& exec, std::size_t index)
     ATOLL_REQUIRE(expected_.front() == index);
     expected_.pop_front();
   }
-  if constexpr (std::is_same_v<T, R>)
-    if (computes_on_master()) return units_[index].master;
+  if (shard_.size() == 1) {
+    make_current(exec, units_[index]);
+    return units_[index].weights;
+  }
   ATOLL_REQUIRE(start_gather(exec, index));
   Buffer& buffer = *find(index);
   buffer.arriving.wait();
@@ -195,7 +198,7 @@ void ShardedParameters<T>::reduce(const Exec& exec, std::size_t index) {
   ATOLL_REQUIRE(place != candidates.end());
   reducing_ = index;
   reduction_ = shard_.reduce_scatter(place->full.data(), unit.gradient.data(), unit.layout.shard_size(),
-                                     element_of<R>(), unit.reductions > 0, exec);
+                                     element_of<R>(), unit.reductions > 0, exec, wire_);
   // Of one rank it is complete at once, and the sum over the replicas may begin.
   if (prefetch_ == 0 || shard_.size() == 1) finish_reduction(exec);
 }
@@ -210,7 +213,7 @@ void ShardedParameters<T>::finish_reduction(const Exec& exec) {
   reducing_ = none;
   if (++unit.reductions < reductions_ || replica_.size() == 1) return;
   replica_sum_.wait();
-  replica_sum_ = replica_.all_reduce(unit.gradient.data(), unit.layout.shard_size(), element_of<R>(), exec);
+  replica_sum_ = replica_.all_reduce(unit.gradient.data(), unit.layout.shard_size(), element_of<R>(), exec, wire_);
   if (prefetch_ == 0) replica_sum_.wait();
 }
 
@@ -231,5 +234,6 @@ void ShardedParameters<T>::allocate_moments(int number) {
 
 template class ShardedParameters<float>;
 template class ShardedParameters<double>;
+template class ShardedParameters<bf16>;
 
 }  // namespace atl

@@ -1,8 +1,8 @@
 /// The model's parameters as this rank holds them, and how full units come and go. SPDX-License-Identifier: Apache-2.0
 ///
-/// A rank keeps one shard of every unit: fp32 (fp64) master weights, gradient, and moments. A full unit exists only
-/// between gather and release, its full gradient between gradient and the end of its reduction; both live in buffers
-/// that are reused.
+/// A rank keeps one shard of every unit: fp32 (fp64) master weights, gradient, and moments; in bf16 also the weights
+/// that the masters round to, which the optimizer writes and gathers send. A full unit exists only between gather and
+/// release, its full gradient between gradient and the end of its reduction; both live in buffers that are reused.
 ///
 /// Overlap: told which units come next (expect_gathers), gather() starts the gathers of the next `prefetch` ones, and
 /// reduce() only starts the sum of a gradient; both go on while kernels run (core/progress). What is started, and in
@@ -26,11 +26,13 @@ template <class T>
 struct ShardedUnit {
   using R = Accumulator<T>;
   ShardLayout layout;
-  Range owned;                  ///< unpadded flat range of the unit that this rank owns
-  View1<R> master;              ///< parameters
-  View1<R> gradient;            ///< mean gradient of the group once reduced
-  View1<R> moment1, moment2;    ///< of the optimizer; empty where it has none
-  std::int64_t reductions = 0;  ///< into `gradient` in this step; the first one overwrites it
+  Range owned;                   ///< unpadded flat range of the unit that this rank owns
+  View1<R> master;               ///< parameters
+  View1<T> weights;              ///< what gathers send: the masters themselves, or the bf16 that they round to
+  View1<R> gradient;             ///< mean gradient of the group once reduced
+  View1<R> moment1, moment2;     ///< of the optimizer; empty where it has none
+  std::int64_t reductions = 0;   ///< into `gradient` in this step; the first one overwrites it
+  bool weights_current = false;  ///< false: the next gather rounds the masters first. For who writes `weights` to set.
 
   /// The part of the unit's `index`-th tensor that this rank owns, as a flat range of the unit.
   Range owned_of(std::size_t index) const { return intersect(owned, layout.tensor(index)); }
@@ -58,12 +60,16 @@ class ShardedParameters {
 
   /// `shard` joins the S ranks of the replica, `replica` the R ranks with the same shard; both must outlive this.
   /// `prefetch`: units gathered ahead of the one that computes. With 0 nothing overlaps: every gather and reduction is
-  /// waited for where it is asked for.
+  /// waited for where it is asked for. `wire`: how gradients travel.
   ShardedParameters(const std::vector<UnitSpec>& units, Collectives& shard, Collectives& replica, AfterForward after,
-                    int prefetch = 1);
+                    int prefetch = 1, Wire wire = Wire::exact);
 
   std::size_t number_of_units() const { return units_.size(); }
-  ShardedUnit<T>& unit(std::size_t index) { return units_[index]; }
+  /// Whoever may write the masters gets the unit here; so the next gather takes what they round to then.
+  ShardedUnit<T>& unit(std::size_t index) {
+    units_[index].weights_current = false;
+    return units_[index];
+  }
   const ShardedUnit<T>& unit(std::size_t index) const { return units_[index]; }
   std::int64_t parameter_count() const;  ///< of the whole model
 
@@ -104,7 +110,7 @@ class ShardedParameters {
     std::size_t unit = none;  ///< whose gradient is computed or reduced there
   };
 
-  bool computes_on_master() const;
+  void make_current(const Exec& exec, ShardedUnit<T>& unit);
   std::vector<Buffer>& buffers_of(std::size_t index);
   Buffer* find(std::size_t index);
   bool start_gather(const Exec& exec, std::size_t index);  ///< false: no buffer is free
@@ -115,6 +121,7 @@ class ShardedParameters {
   Collectives& replica_;
   AfterForward after_;
   std::size_t prefetch_;
+  Wire wire_;
   std::vector<ShardedUnit<T>> units_;
   std::vector<std::vector<Buffer>> buffers_;  ///< by UnitSpec::buffer; with AfterForward::keep by unit, one for each
   std::deque<std::size_t> expected_;

@@ -24,13 +24,13 @@ class Failing final : public Collectives {
     return inner_->all_gather(send, recv, count, element, exec);
   }
   Ticket reduce_scatter(const void* send, void* recv, std::size_t count, Element element, bool accumulate,
-                        const Exec& exec) override {
+                        const Exec& exec, Wire wire) override {
     count_down(left_[1]);
-    return inner_->reduce_scatter(send, recv, count, element, accumulate, exec);
+    return inner_->reduce_scatter(send, recv, count, element, accumulate, exec, wire);
   }
-  Ticket all_reduce(void* data, std::size_t count, Element element, const Exec& exec) override {
+  Ticket all_reduce(void* data, std::size_t count, Element element, const Exec& exec, Wire wire) override {
     count_down(left_[1]);
-    return inner_->all_reduce(data, count, element, exec);
+    return inner_->all_reduce(data, count, element, exec, wire);
   }
 
  private:

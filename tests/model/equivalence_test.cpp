@@ -64,24 +64,44 @@ TEST(Equivalence, SinglePrecision) {
   expect_equal_to_one_rank<float>(Head::own, TinyOptions(), {1e-6, 1e-6, 2e-6, 1e-5});
 }
 
-/// Parameters after a short run of two micro-batches a step, whose losses are appended.
-FullUnits<float> trained(Head head, const ParallelOptions& grid, std::vector<double>& losses) {
-  TinyRun<float> run(MPI_COMM_WORLD, tiny_config(head), grid);
+// A token's activations are the same bits on all grids; sums over tokens are fp32, as in single precision. What differs
+// there by 1e-7 makes some elements of the parameters round to another neighbour in bf16, 2^-8 away: so later losses
+// differ by more.
+TEST(Equivalence, Bf16) {
+  expect_equal_to_one_rank<bf16>(Head::tied, with_sgd(), {1e-4, 1e-3, 1e-5, 1e-4});
+  expect_equal_to_one_rank<bf16>(Head::own, with_sgd(), {1e-4, 1e-3, 1e-5, 1e-4});
+}
+
+/// Parameters after a short run of `micro_batches` a step, whose losses are appended.
+template <class T>
+FullUnits<T> trained(Head head, const ParallelOptions& grid, std::vector<double>& losses, Wire wire = Wire::exact,
+                     int micro_batches = 2) {
+  TinyOptions options;
+  options.wire = wire;
+  options.optimizer.clip_norm = 0;  // a norm is a sum over shards, whose last bit depends on their number
+  TinyRun<T> run(MPI_COMM_WORLD, tiny_config(head), grid, options);
   for (std::int64_t i = 1; i <= 2; ++i) {
     const Range mine = run.my_sequences(i, batch);
-    const std::vector<Batch> halves{run.batch(share(mine, 2, 0)), run.batch(share(mine, 2, 1))};
+    std::vector<Batch> parts;
+    for (int part = 0; part < micro_batches; ++part) parts.push_back(run.batch(share(mine, micro_batches, part)));
     const StepResult result =
-        training_step<float>(run.exec, run.model, run.optimizer, run.communicators.group, halves, 0.01);
+        training_step<T>(run.exec, run.model, run.optimizer, run.communicators.group, parts, 0.01);
     losses.insert(losses.end(), {result.loss, result.gradient_norm});
   }
   return run.masters();
 }
 
-void expect_same(Head head, const ParallelOptions& a, const ParallelOptions& b) {
+template <class T>
+void expect_same_of(Head head, const ParallelOptions& a, const ParallelOptions& b, Wire wire) {
   std::vector<double> a_losses, b_losses;
-  const FullUnits<float> a_masters = trained(head, a, a_losses), b_masters = trained(head, b, b_losses);
+  const FullUnits<T> a_masters = trained<T>(head, a, a_losses, wire), b_masters = trained<T>(head, b, b_losses, wire);
   EXPECT_EQ(a_losses, b_losses);
   EXPECT_TRUE(same_bits(a_masters, b_masters)) << name_of(a.strategy);
+}
+void expect_same(Head head, const ParallelOptions& a, const ParallelOptions& b) {
+  expect_same_of<float>(head, a, b, Wire::exact);
+  expect_same_of<bf16>(head, a, b, Wire::exact);
+  if (head == Head::own) expect_same_of<bf16>(head, a, b, Wire::bf16);
 }
 
 ParallelOptions keeping(ParallelOptions options) {
@@ -108,6 +128,22 @@ TEST(Equivalence, OverlapChangesNoBit) {
     for (const int prefetch : {1, 2, 3})
       for (const Head head : {Head::tied, Head::own})
         expect_same(head, prefetching(grid, 0), prefetching(grid, prefetch));
+}
+
+// With a micro-batch a step both add the ranks' gradients once, in rank order. (hsdp adds sums of sums.)
+template <class T>
+void expect_fsdp_is_ddp() {
+  for (const Head head : {Head::tied, Head::own}) {
+    std::vector<double> sharded_losses, replicated_losses;
+    const FullUnits<T> sharded = trained<T>(head, grid_of(Strategy::fsdp), sharded_losses, Wire::exact, 1),
+                       replicated = trained<T>(head, grid_of(Strategy::ddp), replicated_losses, Wire::exact, 1);
+    EXPECT_TRUE(same_bits(sharded, replicated));
+    for (std::size_t i = 0; i < sharded_losses.size(); i += 2) EXPECT_EQ(sharded_losses[i], replicated_losses[i]);
+  }
+}
+TEST(Equivalence, FsdpIsDdpToTheBit) {
+  expect_fsdp_is_ddp<float>();
+  expect_fsdp_is_ddp<bf16>();
 }
 
 TEST(Equivalence, TwoRunsGiveTheSameBits) {

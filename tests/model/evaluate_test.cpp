@@ -51,6 +51,7 @@ void expect_the_same_everywhere(double tolerance) {
 TEST(Evaluate, NoGridChangesTheNumber) {
   expect_the_same_everywhere<double>(1e-12);
   expect_the_same_everywhere<float>(1e-6);
+  expect_the_same_everywhere<bf16>(1e-6);  // a token's loss is the same bits wherever it is computed
 }
 
 // Not even where gathered units are kept for backward: they would be those of the model that was evaluated, as of the

@@ -236,13 +236,14 @@ TEST(Federation, AveragingEverySgdStepIsTrainingOnTheJointBatch) {
   }
 }
 
-TEST(Federation, OfOneGroupIsFsdpToTheBit) {
+template <class T>
+void expect_one_group_to_be_fsdp() {
   TinyOptions options;
   options.federation.every = 2;
   for (const Head head : {Head::tied, Head::own}) {
     if (head == Head::tied && world_ranks() > 4) continue;
-    TinyRun<float> plain(MPI_COMM_WORLD, tiny_config(head), grid_of(Strategy::fsdp), options);
-    TinyRun<float> federated(MPI_COMM_WORLD, tiny_config(head), grid_of(Strategy::fl_fsdp, 0, 1), options);
+    TinyRun<T> plain(MPI_COMM_WORLD, tiny_config(head), grid_of(Strategy::fsdp), options);
+    TinyRun<T> federated(MPI_COMM_WORLD, tiny_config(head), grid_of(Strategy::fl_fsdp, 0, 1), options);
     for (std::int64_t step = 1; step <= options.steps; ++step) {
       const StepResult expected = plain.step(step, 5), result = federated.step(step, 5);
       EXPECT_EQ(result.loss, expected.loss);
@@ -252,6 +253,37 @@ TEST(Federation, OfOneGroupIsFsdpToTheBit) {
     EXPECT_EQ(federated.federation.round(), 3);
     EXPECT_TRUE(same_bits(federated.masters(), plain.masters()));
   }
+}
+TEST(Federation, OfOneGroupIsFsdpToTheBit) {
+  expect_one_group_to_be_fsdp<float>();
+  expect_one_group_to_be_fsdp<bf16>();
+}
+
+// Averages are those of the fp32 masters, and what is computed with follows them, inside a round and after it.
+TEST(Federation, InBf16ComputesWithTheAverage) {
+  if (world_ranks() % 2 != 0) return;
+  const LlamaConfig config = tiny_config(Head::own);
+  TinyRun<bf16> run(MPI_COMM_WORLD, config, grid_of(Strategy::fl_fsdp, 0, 2));
+  const Batch batch = run.batch({3, 5});
+  const auto expect_same_model = [&] {
+    TinyRun<bf16> fresh(MPI_COMM_SELF, config, grid_of(Strategy::fsdp));
+    const FullUnits<bf16> masters = run.masters();
+    fresh.set(&ShardedUnit<bf16>::master, [&](std::size_t u, std::size_t i) { return masters[u][i]; });
+    EXPECT_EQ(run.model.forward(run.exec, batch), fresh.model.forward(fresh.exec, batch));
+  };
+  expect_same_model();
+  run.step(1, 6);
+  const double own = run.model.forward(run.exec, batch);
+  expect_same_model();
+  {
+    const TemporaryAverage<bf16> average(run.exec, run.federation, run.parameters);
+    EXPECT_NE(run.model.forward(run.exec, batch), own);
+    expect_same_model();
+  }
+  EXPECT_EQ(run.model.forward(run.exec, batch), own);
+  run.federation.aggregate(run.exec, run.parameters);
+  EXPECT_TRUE(same_on_all_ranks(run.communicators.world, run.masters()));
+  expect_same_model();
 }
 
 TEST(Federation, RoundsEndEveryHStepsAndAfterTheLast) {

@@ -22,6 +22,8 @@ TEST(Initialise, NoGridChangesABit) {
     for (const Strategy strategy : {Strategy::fsdp, Strategy::ddp}) {
       EXPECT_TRUE(same_bits(initial<float>(MPI_COMM_WORLD, head, strategy),
                             initial<float>(MPI_COMM_SELF, head, Strategy::fsdp)));
+      EXPECT_TRUE(same_bits(initial<bf16>(MPI_COMM_WORLD, head, strategy),
+                            initial<float>(MPI_COMM_SELF, head, Strategy::fsdp)));
       EXPECT_TRUE(same_bits(initial<double>(MPI_COMM_WORLD, head, strategy),
                             initial<double>(MPI_COMM_SELF, head, Strategy::fsdp)));
     }

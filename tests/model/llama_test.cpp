@@ -99,13 +99,13 @@ struct Trained {
 
   TinyRun<T> run;
   Range mine;
-  std::vector<T> logits;  ///< of this rank's sequences
-  double loss = 0;        ///< mean over all counted targets
+  std::vector<Accumulator<T>> logits;  ///< of this rank's sequences
+  double loss = 0;                     ///< mean over all counted targets
   FullUnits<T> gradients;
 };
 
 template <class T>
-void expect_hugging_face_values(const std::string& name, double tolerance) {
+void expect_hugging_face_values(const std::string& name, double tolerance, double loss_tolerance) {
   SCOPED_TRACE(name);
   const Fixture fixture(name);
   const Trained<T> trained(fixture, shape_of(fixture));
@@ -122,18 +122,27 @@ void expect_hugging_face_values(const std::string& name, double tolerance) {
   EXPECT_LE(worst / largest, tolerance) << "logits";
 
   const double loss = fixture.read<double>("loss").at(0);
-  EXPECT_LE(relative_difference(trained.loss, loss), tolerance);
+  EXPECT_LE(relative_difference(trained.loss, loss), loss_tolerance);
   expect_close(fixture.config, trained.gradients, fixture.units<Accumulator<T>>("grad/"), tolerance, "gradient");
 }
 
 TEST(Llama, MatchesHuggingFaceInDoublePrecision) {
-  expect_hugging_face_values<double>("llama_tied.h5", 1e-11);
-  expect_hugging_face_values<double>("llama_untied.h5", 1e-11);
+  expect_hugging_face_values<double>("llama_tied.h5", 1e-11, 1e-11);
+  expect_hugging_face_values<double>("llama_untied.h5", 1e-11, 1e-11);
 }
 
 TEST(Llama, MatchesHuggingFaceInSinglePrecision) {
-  expect_hugging_face_values<float>("llama_tied.h5", 1e-5);
-  expect_hugging_face_values<float>("llama_untied.h5", 1e-5);
+  expect_hugging_face_values<float>("llama_tied.h5", 1e-5, 1e-5);
+  expect_hugging_face_values<float>("llama_untied.h5", 1e-5, 1e-5);
+}
+
+// Weights and every activation are rounded to bf16, by up to 2^-8 = 0.004 of their size; some 20 roundings follow one
+// another in two layers, and the weights of these models make scores large. Relative to the largest element of a tensor
+// PyTorch's own bf16 model is off by up to 0.057 in the logits, 0.077 in the gradients and 0.001 in the loss; atoll by
+// 0.054 and 0.083.
+TEST(Llama, IsNearHuggingFaceInBf16) {
+  expect_hugging_face_values<bf16>("llama_tied.h5", 0.1, 0.003);
+  expect_hugging_face_values<bf16>("llama_untied.h5", 0.1, 0.003);
 }
 
 template <class T>
@@ -147,6 +156,8 @@ void expect_recomputation_changes_no_bit(const std::string& name) {
 TEST(Llama, RecomputationChangesNoBit) {
   expect_recomputation_changes_no_bit<float>("llama_tied.h5");
   expect_recomputation_changes_no_bit<double>("llama_untied.h5");
+  expect_recomputation_changes_no_bit<bf16>("llama_tied.h5");
+  expect_recomputation_changes_no_bit<bf16>("llama_untied.h5");
 }
 
 TEST(Llama, ChunksOfTheLossChangeNothing) {

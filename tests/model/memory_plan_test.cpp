@@ -99,7 +99,7 @@ void expect_equal(const Usage& real, const Usage& planned, const std::string& la
 
 template <class T>
 void compare(const LlamaConfig& config, const ParallelOptions& parallel, Recompute recompute,
-             OptimizerOptions::Kind kind, FederationOptions federated = {}) {
+             OptimizerOptions::Kind kind, FederationOptions federated = {}, Wire wire = Wire::exact) {
   const Communicator world(MPI_COMM_WORLD);
   const ProcessGrid grid(parallel, world.size(), world.rank());
   const Communicators communicators(MPI_COMM_WORLD, grid);
@@ -111,7 +111,10 @@ void compare(const LlamaConfig& config, const ParallelOptions& parallel, Recompu
   options.outer = outer_options(federated);
   options.after = parallel.reshard_after_forward ? AfterForward::reshard : AfterForward::keep;
   options.prefetch = parallel.prefetch;
-  options.precision = std::is_same_v<T, double> ? Precision::fp64 : Precision::fp32;
+  options.precision = std::is_same_v<T, double>  ? Precision::fp64
+                      : std::is_same_v<T, float> ? Precision::fp32
+                                                 : Precision::bf16;
+  options.wire = wire;
   options.optimizer = kind;
   const MemoryPlan plan = plan_memory(config, options);
   SCOPED_TRACE(grid.describe());
@@ -129,7 +132,7 @@ void compare(const LlamaConfig& config, const ParallelOptions& parallel, Recompu
   const auto shard = make_mpi_collectives(communicators.shard);
   const auto replica = make_mpi_collectives(communicators.replica);
   FederationLinks links(grid, communicators);
-  ShardedParameters<T> parameters(llama_units(config), *shard, *replica, options.after, parallel.prefetch);
+  ShardedParameters<T> parameters(llama_units(config), *shard, *replica, options.after, parallel.prefetch, wire);
   initialise(exec, config, 1, parameters);
   Llama<T> model(config, options.shape, parameters);
   OptimizerOptions update;
@@ -196,6 +199,8 @@ TEST(MemoryPlan, IsWhatARunAllocates) {
     for (const bool tied : {false, true}) {
       compare<float>(small(tied), grid, Recompute::none, OptimizerOptions::Kind::adamw);
       compare<double>(small(tied), grid, Recompute::block, OptimizerOptions::Kind::sgd);
+      compare<bf16>(small(tied), grid, Recompute::none, OptimizerOptions::Kind::adamw, {},
+                    tied ? Wire::exact : Wire::bf16);
     }
 }
 
@@ -269,8 +274,9 @@ TEST(MemoryPlan, MomentsAndElementsFollowTheOptions) {
   options.precision = Precision::bf16;
   const MemoryPlan half = plan_memory(config, options);
   EXPECT_EQ(half.of(MemoryUse::master), single.of(MemoryUse::master));
-  EXPECT_GT(half.of(MemoryUse::gathered), 0u);
-  EXPECT_EQ(2 * half.of(MemoryUse::logits), single.of(MemoryUse::logits));
+  EXPECT_EQ(2 * half.of(MemoryUse::weights), half.of(MemoryUse::master));
+  EXPECT_EQ(half.of(MemoryUse::gathered), 0u);                                  // one rank computes on its own weights
+  EXPECT_EQ(2 * half.of(MemoryUse::logits), 3 * single.of(MemoryUse::logits));  // fp32, and their gradient in bf16
   options.optimizer = OptimizerOptions::Kind::sgd;
   EXPECT_EQ(plan_memory(config, options).of(MemoryUse::moments), 0u);
 }

@@ -72,6 +72,7 @@ struct TinyOptions {
   std::int64_t steps = 5;  ///< of the whole run
   std::uint64_t seed = 1;
   Targets targets = Targets::some;
+  Wire wire = Wire::exact;  ///< of gradients
 };
 
 /// Plain SGD: no decay, no clipping, so that an update is linear in the gradient.
@@ -104,7 +105,7 @@ struct TinyRun {
         place(where),
         grid(place.grid),
         communicators(place.communicators),
-        parameters(llama_units(config), *place.shard, *place.replica, after, prefetch),
+        parameters(llama_units(config), *place.shard, *place.replica, after, prefetch, settings.wire),
         model(config, settings.shape, parameters),
         optimizer(settings.optimizer, parameters, communicators.shard),
         federation(settings.federation, settings.steps, grid, communicators, place.links, *place.replica,

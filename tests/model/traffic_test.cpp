@@ -231,10 +231,20 @@ LlamaConfig even_config(Head head) {
   return config;
 }
 
-/// The table of the cost model, word for word: P parameters, A micro-batches a step, b bytes for each (fp32, fp64).
+/// Bytes of a gathered parameter, of a gradient and of an averaged parameter.
+struct ElementBytes {
+  std::uint64_t p, g, a;
+};
+template <class T>
+ElementBytes element_bytes(Wire wire) {
+  return {sizeof(T), wire == Wire::bf16 ? 2 : sizeof(Accumulator<T>), sizeof(Accumulator<T>)};
+}
+
+/// The table of the cost model, word for word: P parameters, A micro-batches a step, bytes for each.
 struct Formulas {
-  std::uint64_t A, b, P_emb, P_blocks, P_head, P;
-  Formulas(const LlamaConfig& config, std::uint64_t accumulate, std::uint64_t bytes) : A(accumulate), b(bytes) {
+  std::uint64_t A, P_emb, P_blocks, P_head, P;
+  ElementBytes b;
+  Formulas(const LlamaConfig& config, std::uint64_t accumulate, ElementBytes bytes) : A(accumulate), b(bytes) {
     const auto units = llama_units(config);
     const bool tied = config.tie_word_embeddings;
     P_emb = ShardLayout(units.front(), 1).size();
@@ -246,16 +256,16 @@ struct Formulas {
   Volume step(const GroupShape& group, bool reshard) const {
     const std::uint64_t S = static_cast<std::uint64_t>(group.shards), R = static_cast<std::uint64_t>(group.replicas);
     Volume v;
-    v.shard = A * ((P_emb + (reshard ? 2 : 1) * P_blocks + P_head) * b + P * b) * (S - 1) / S;
-    v.replica = 2 * (P / S) * b * (R - 1) / R;
+    v.shard = A * ((P_emb + (reshard ? 2 : 1) * P_blocks + P_head) * b.p + P * b.g) * (S - 1) / S;
+    v.replica = 2 * (P / S) * b.g * (R - 1) / R;
     return v;
   }
   Volume aggregation(const GroupShape& group, int groups) const {
     const std::uint64_t S = static_cast<std::uint64_t>(group.shards), R = static_cast<std::uint64_t>(group.replicas);
     const auto G = static_cast<std::uint64_t>(groups);
     Volume v;
-    v.federation = 2 * (P / (S * R)) * b * (G - 1) / G;
-    v.replica = G == 1 ? 0 : (P / S) * b * (R - 1) / R;
+    v.federation = 2 * (P / (S * R)) * b.a * (G - 1) / G;
+    v.replica = G == 1 ? 0 : (P / S) * b.a * (R - 1) / R;
     return v;
   }
 };
@@ -292,8 +302,10 @@ std::vector<Setting> settings() {
 
 /// Three steps in rounds of two: aggregations after steps 2 and 3. check(run, recording, step or 0 for aggregations).
 template <class T, class Check>
-void run_and_check(const LlamaConfig& config, const Setting& setting, std::size_t accumulate, const Check& check) {
+void run_and_check(const LlamaConfig& config, const Setting& setting, std::size_t accumulate, Wire wire,
+                   const Check& check) {
   TinyOptions options;
+  options.wire = wire;
   options.federation.every = 2;
   options.steps = 3;
   TinyRun<T> run(MPI_COMM_WORLD, config, setting.parallel, options);
@@ -327,7 +339,10 @@ Volume planned(const LlamaConfig& config, const TinyRun<T>& run, const Setting& 
   StepWorkOptions options;
   options.shape = run.options.shape;
   options.after = setting.parallel.reshard_after_forward ? AfterForward::reshard : AfterForward::keep;
-  options.precision = std::is_same_v<T, double> ? Precision::fp64 : Precision::fp32;
+  options.precision = std::is_same_v<T, double>  ? Precision::fp64
+                      : std::is_same_v<T, float> ? Precision::fp32
+                                                 : Precision::bf16;
+  if (run.options.wire == Wire::bf16) options.gradient_bytes = 2;
   options.micro_batches = static_cast<std::int64_t>(accumulate);
   const Workload work = step_work(config, options);
   const GridShape grid{run.grid.number_of_groups(), run.grid.shape().replicas, run.grid.shape().shards};
@@ -337,7 +352,7 @@ Volume planned(const LlamaConfig& config, const TinyRun<T>& run, const Setting& 
 
 template <class T>
 class TrafficTest : public ::testing::Test {};
-using Types = ::testing::Types<float, double>;
+using Types = ::testing::Types<float, double, bf16>;
 TYPED_TEST_SUITE(TrafficTest, Types);
 
 TYPED_TEST(TrafficTest, IsTheCostModelToTheByte) {
@@ -346,23 +361,25 @@ TYPED_TEST(TrafficTest, IsTheCostModelToTheByte) {
   for (const Head head : {Head::own, Head::tied})
     for (const std::size_t accumulate : {std::size_t{1}, std::size_t{3}})
       for (const Setting& setting : settings()) {
-        if (std::is_same_v<T, double> && head == Head::tied) continue;  // fp32 has shown it
+        if (!std::is_same_v<T, float> && head == Head::tied) continue;  // fp32 has shown it
         SCOPED_TRACE(setting.name + ", accumulate " + std::to_string(accumulate));
         const LlamaConfig config = even_config(head);
-        const Formulas formulas(config, accumulate, sizeof(T));
-        run_and_check<T>(
-            config, setting, accumulate, [&](const TinyRun<T>& run, const Recording& recording, std::int64_t step) {
-              const Volume expected = step > 0 ? formulas.step(run.grid.shape(), setting.parallel.reshard_after_forward)
-                                               : formulas.aggregation(run.grid.shape(), run.grid.number_of_groups());
-              const Volume found = recording.intercepted();
-              EXPECT_EQ(found.unknown, "");
-              EXPECT_EQ(found.bytes(), expected.bytes()) << (step > 0 ? "in a step" : "in an aggregation");
-              EXPECT_EQ(recording.counted_since().bytes(), expected.bytes());
-              EXPECT_EQ(planned(config, run, setting, accumulate, step == 0).bytes(), expected.bytes());
-              if (step > 0) {
-                EXPECT_FALSE(found.between_groups);
-              }
-            });
+        const Wire wire = std::is_same_v<T, bf16> && accumulate == 3 ? Wire::bf16 : Wire::exact;
+        const Formulas formulas(config, accumulate, element_bytes<T>(wire));
+        run_and_check<T>(config, setting, accumulate, wire,
+                         [&](const TinyRun<T>& run, const Recording& recording, std::int64_t step) {
+                           const Volume expected =
+                               step > 0 ? formulas.step(run.grid.shape(), setting.parallel.reshard_after_forward)
+                                        : formulas.aggregation(run.grid.shape(), run.grid.number_of_groups());
+                           const Volume found = recording.intercepted();
+                           EXPECT_EQ(found.unknown, "");
+                           EXPECT_EQ(found.bytes(), expected.bytes()) << (step > 0 ? "in a step" : "in an aggregation");
+                           EXPECT_EQ(recording.counted_since().bytes(), expected.bytes());
+                           EXPECT_EQ(planned(config, run, setting, accumulate, step == 0).bytes(), expected.bytes());
+                           if (step > 0) {
+                             EXPECT_FALSE(found.between_groups);
+                           }
+                         });
       }
 }
 
@@ -374,42 +391,45 @@ TYPED_TEST(TrafficTest, CountsPaddingAsARingSendsIt) {
     for (const Setting& setting : settings()) {
       SCOPED_TRACE(setting.name);
       const LlamaConfig config = tiny_config(head);
-      run_and_check<T>(config, setting, 1, [&](const TinyRun<T>& run, const Recording& recording, std::int64_t step) {
-        const auto S = static_cast<std::uint64_t>(run.grid.shape().shards);
-        const auto R = static_cast<std::uint64_t>(run.grid.shape().replicas);
-        const auto G = static_cast<std::uint64_t>(run.grid.number_of_groups());
-        const auto r = static_cast<std::size_t>(run.grid.replica());
-        const auto units = llama_units(config);
-        Volume expected;
-        std::uint64_t slack = 0;  // of an all-reduce whose last slices are shorter, which sends only what there is
-        for (std::size_t u = 0; u < units.size(); ++u) {
-          const std::uint64_t shard = up(ShardLayout(units[u], 1).size(), S);
-          const bool block = u > 0 && u <= 2;
-          const std::uint64_t gathers =
-              block ? (setting.parallel.reshard_after_forward ? 2 : 1) : (head == Head::tied ? 2 : 1);
-          if (step > 0) {
-            expected.shard += (gathers + 1) * (S - 1) * shard * sizeof(T);
-            expected.replica += 2 * (R - 1) * up(shard, R) * sizeof(T);
-            slack += 2 * R * R * sizeof(T);
-          } else if (G > 1) {
-            expected.federation += 2 * (G - 1) * up(equal_part(shard, R, r).size(), G) * sizeof(T);
-            expected.replica += (R - 1) * up(shard, R) * sizeof(T);
-            slack += 2 * G * G * sizeof(T);
-          }
-        }
-        const Volume found = recording.intercepted();
-        EXPECT_EQ(found.unknown, "");
-        EXPECT_EQ(recording.counted_since().bytes(), expected.bytes());
-        EXPECT_EQ(found.shard, expected.shard);
-        if (r == 0) {
-          EXPECT_EQ(planned(config, run, setting, 1, step == 0).bytes(), expected.bytes());
-        }
-        EXPECT_LE(found.replica + found.federation, expected.replica + expected.federation);
-        EXPECT_GE(found.replica + found.federation + slack, expected.replica + expected.federation);
-        if (step > 0) {
-          EXPECT_FALSE(found.between_groups);
-        }
-      });
+      const Wire wire = std::is_same_v<T, bf16> && head == Head::own ? Wire::bf16 : Wire::exact;
+      const ElementBytes b = element_bytes<T>(wire);
+      run_and_check<T>(
+          config, setting, 1, wire, [&](const TinyRun<T>& run, const Recording& recording, std::int64_t step) {
+            const auto S = static_cast<std::uint64_t>(run.grid.shape().shards);
+            const auto R = static_cast<std::uint64_t>(run.grid.shape().replicas);
+            const auto G = static_cast<std::uint64_t>(run.grid.number_of_groups());
+            const auto r = static_cast<std::size_t>(run.grid.replica());
+            const auto units = llama_units(config);
+            Volume expected;
+            std::uint64_t slack = 0;  // of an all-reduce whose last slices are shorter, which sends only what there is
+            for (std::size_t u = 0; u < units.size(); ++u) {
+              const std::uint64_t shard = up(ShardLayout(units[u], 1).size(), S);
+              const bool block = u > 0 && u <= 2;
+              const std::uint64_t gathers =
+                  block ? (setting.parallel.reshard_after_forward ? 2 : 1) : (head == Head::tied ? 2 : 1);
+              if (step > 0) {
+                expected.shard += (gathers * b.p + b.g) * (S - 1) * shard;
+                expected.replica += 2 * (R - 1) * up(shard, R) * b.g;
+                slack += 2 * R * R * b.g;
+              } else if (G > 1) {
+                expected.federation += 2 * (G - 1) * up(equal_part(shard, R, r).size(), G) * b.a;
+                expected.replica += (R - 1) * up(shard, R) * b.a;
+                slack += 2 * G * G * b.a;
+              }
+            }
+            const Volume found = recording.intercepted();
+            EXPECT_EQ(found.unknown, "");
+            EXPECT_EQ(recording.counted_since().bytes(), expected.bytes());
+            EXPECT_EQ(found.shard, expected.shard);
+            if (r == 0) {
+              EXPECT_EQ(planned(config, run, setting, 1, step == 0).bytes(), expected.bytes());
+            }
+            EXPECT_LE(found.replica + found.federation, expected.replica + expected.federation);
+            EXPECT_GE(found.replica + found.federation + slack, expected.replica + expected.federation);
+            if (step > 0) {
+              EXPECT_FALSE(found.between_groups);
+            }
+          });
     }
 }
 

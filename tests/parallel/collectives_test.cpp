@@ -281,6 +281,62 @@ TEST(Collectives, GathersOtherElements) {
   EXPECT_THROW(collectives->all_reduce(half.data(), 3, Element::bf16, exec), Error);
 }
 
+/// values(), each rounded to bf16.
+std::vector<float> rounded_values(int rank, std::size_t begin, std::size_t count) {
+  std::vector<float> result = values<float>(rank, begin, count);
+  for (float& x : result) x = bf16(x);
+  return result;
+}
+std::vector<float> rounded_sums(int ranks, std::size_t begin, std::size_t count) {
+  std::vector<float> result = rounded_values(0, begin, count);
+  for (int r = 1; r < ranks; ++r) {
+    const std::vector<float> term = rounded_values(r, begin, count);
+    for (std::size_t i = 0; i < count; ++i) result[i] += term[i];
+  }
+  return result;
+}
+
+// Terms travel as bf16, in half the bytes; every sum is that of fp32, in rank order, to the bit.
+TEST(Collectives, TermsInBf16AreSummedInFp32) {
+  const Communicator world(MPI_COMM_WORLD);
+  const auto collectives = make_mpi_collectives(world);
+  const int n = world.size(), me = world.rank();
+  if (n == 1) return;
+  const auto ranks = static_cast<std::size_t>(n), place = static_cast<std::size_t>(me);
+  for (const std::size_t count : counts) {
+    const auto send = to_device("test::send", values<float>(me, 0, ranks * count));
+    std::vector<float> expected = rounded_sums(n, place * count, count);
+    const auto recv = allocate<float>("test::recv", count);
+    std::uint64_t before = collectives->stats().bytes_sent;
+    collectives->reduce_scatter(send.data(), recv.data(), count, Element::f32, false, exec, Wire::bf16).wait();
+    EXPECT_EQ(collectives->stats().bytes_sent - before, 2 * (ranks - 1) * count);
+    expect_same_bits(recv, expected);
+    expect_same_bits(send, values<float>(me, 0, ranks * count));
+    float* const my_place = send.data() + place * count;
+    collectives->reduce_scatter(send.data(), my_place, count, Element::f32, false, exec, Wire::bf16).wait();
+    expect_same_bits(View1<float>(my_place, count), expected);
+    collectives->reduce_scatter(recv.data(), recv.data(), 0, Element::f32, false, exec, Wire::bf16).wait();
+
+    // Two at once, and accumulated.
+    const auto other = to_device("test::send", values<float>(me, 0, ranks * count));
+    Ticket one = collectives->reduce_scatter(other.data(), recv.data(), count, Element::f32, true, exec, Wire::bf16);
+    const auto data = to_device("test::data", values<float>(me, 0, count));
+    before = collectives->stats().bytes_sent;
+    Ticket two = collectives->all_reduce(data.data(), count, Element::f32, exec, Wire::bf16);
+    EXPECT_EQ(collectives->stats().bytes_sent - before, 2 * 2 * (ranks - 1) * ((count + ranks - 1) / ranks));
+    one.wait();
+    two.wait();
+    for (float& x : expected) x += x;
+    expect_same_bits(recv, expected);
+    // All ranks have the same bits: the sums are rounded before they are gathered, and where they were made.
+    std::vector<float> all = rounded_sums(n, 0, count);
+    for (float& x : all) x = bf16(x);
+    expect_same_bits(data, all);
+  }
+  const auto doubles = allocate<double>("test::doubles", 4);
+  EXPECT_THROW(collectives->all_reduce(doubles.data(), 4, Element::f64, exec, Wire::bf16), Error);
+}
+
 TEST(Collectives, AddsNegativeZeros) {
   const Communicator world(MPI_COMM_WORLD);
   const auto collectives = make_mpi_collectives(world);

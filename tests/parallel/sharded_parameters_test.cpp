@@ -24,9 +24,10 @@ R value(std::size_t u, std::size_t i) {
 template <class T>
 struct Fixture {
   using R = Accumulator<T>;
-  explicit Fixture(const ParallelOptions& options, AfterForward after = AfterForward::reshard, int prefetch = 1)
+  explicit Fixture(const ParallelOptions& options, AfterForward after = AfterForward::reshard, int prefetch = 1,
+                   Wire wire = Wire::exact)
       : place(GridCache::get(MPI_COMM_WORLD, options)),
-        parameters(hand_made(), *place.shard, *place.replica, after, prefetch) {}
+        parameters(hand_made(), *place.shard, *place.replica, after, prefetch, wire) {}
 
   void set_masters() {
     for (std::size_t u = 0; u < parameters.number_of_units(); ++u) {
@@ -58,10 +59,10 @@ struct Fixture {
 
   template <class View>
   void expect_full(std::size_t u, const View& full) const {
-    const std::vector<R> values = to_host(full);
+    const auto values = to_host(full);
     ASSERT_EQ(values.size(), parameters.unit(u).layout.padded_size());
     for (std::size_t i = 0; i < values.size(); ++i)
-      EXPECT_EQ(values[i], i < parameters.unit(u).layout.size() ? value<R>(u, i) : R(0)) << u << ", " << i;
+      EXPECT_EQ(R(values[i]), i < parameters.unit(u).layout.size() ? value<R>(u, i) : R(0)) << u << ", " << i;
   }
 
   Exec exec;
@@ -74,7 +75,7 @@ int sum_to(int n) { return n * (n + 1) / 2; }
 
 template <class T>
 class ShardedParametersTest : public ::testing::Test {};
-using Types = ::testing::Types<float, double>;
+using Types = ::testing::Types<float, double, bf16>;  // values up to 256 are exact in bf16
 TYPED_TEST_SUITE(ShardedParametersTest, Types);
 
 TYPED_TEST(ShardedParametersTest, GathersEveryUnitInOrder) {
@@ -97,6 +98,53 @@ TYPED_TEST(ShardedParametersTest, GathersWhatChanged) {
   f.set_masters();
   f.parameters.release_after_forward(1);
   f.expect_full(1, f.parameters.gather(f.exec, 1));
+}
+
+// The optimizer writes the weights beside the masters; who writes the masters otherwise has them rounded again.
+TEST(ShardedParametersBf16, GathersTheWeightsThatWereWritten) {
+  for (const Strategy strategy : {Strategy::fsdp, Strategy::ddp}) {
+    Fixture<bf16> f(grid_of(strategy));
+    f.set_masters();
+    f.expect_full(1, f.parameters.gather(f.exec, 1));
+    f.parameters.release(1);
+    auto& unit = f.parameters.unit(1);
+    fill(f.exec, unit.weights, bf16(7.0f));
+    unit.weights_current = true;
+    for (const bf16 weight : to_host(f.parameters.gather(f.exec, 1))) EXPECT_EQ(static_cast<float>(weight), 7.0f);
+    f.parameters.release(1);
+    f.parameters.unit(1);
+    f.expect_full(1, f.parameters.gather(f.exec, 1));
+    f.parameters.release(1);
+    // Rounded to nearest, and the masters keep what was lost.
+    const float more_than_half = 1.0f + 0x1p-8f + 0x1p-20f;
+    fill(f.exec, f.parameters.unit(1).master, more_than_half);
+    for (const bf16 weight : to_host(f.parameters.gather(f.exec, 1)))
+      EXPECT_EQ(static_cast<float>(weight), 1.0f + 0x1p-7f);
+    EXPECT_EQ(to_host(f.parameters.gather_master(f.exec, 1))[0], more_than_half);
+    f.parameters.release(1);
+  }
+}
+
+// Every rank's term is rounded to bf16, the sum is not: 1 + 2^-9 is 1 in bf16, 3 times 1 + 2^-7 is no bf16.
+TEST(ShardedParametersBf16, GradientsThatTravelInBf16AreSummedInFp32) {
+  if (world_ranks() == 1) return;  // nothing travels
+  Fixture<float> f(grid_of(Strategy::fsdp), AfterForward::reshard, 1, Wire::bf16);
+  const auto reduce = [&](float gradient) {
+    const View1<float> full = f.parameters.gradient(f.exec, 1);
+    fill(f.exec, part(full, 0, 39), gradient);
+    f.parameters.reduce(f.exec, 1);
+  };
+  const std::uint64_t before = f.place.shard->stats().bytes_sent;
+  f.parameters.begin_gradients(2);
+  reduce(1.0f + 0x1p-7f + 0x1p-12f);
+  reduce(1.0f + 0x1p-9f);
+  f.parameters.finish_gradients(f.exec);
+  const auto ranks = static_cast<float>(world_ranks());
+  const auto& unit = f.parameters.unit(1);
+  const std::vector<float> mine = to_host(unit.gradient);
+  for (std::size_t i = 0; i < unit.owned.size(); ++i) EXPECT_EQ(mine[i], ranks * (2.0f + 0x1p-7f));
+  EXPECT_EQ(f.place.shard->stats().bytes_sent - before,
+            2 * 2 * unit.layout.shard_size() * static_cast<std::size_t>(world_ranks() - 1));
 }
 
 TYPED_TEST(ShardedParametersTest, OneBufferHoldsOneUnit) {
@@ -229,8 +277,9 @@ TYPED_TEST(ShardedParametersTest, KnowsWhichPartOfATensorIsItsOwn) {
       const Range mine = unit.owned_of(i);
       covered += mine.size();
       if (mine.empty()) continue;
-      const std::vector<TypeParam> values = to_host(unit.local(unit.master, mine));
-      for (std::size_t j = 0; j < mine.size(); ++j) EXPECT_EQ(values[j], value<TypeParam>(u, mine.begin + j));
+      using R = Accumulator<TypeParam>;
+      const std::vector<R> values = to_host(unit.local(unit.master, mine));
+      for (std::size_t j = 0; j < mine.size(); ++j) EXPECT_EQ(values[j], value<R>(u, mine.begin + j));
     }
     EXPECT_EQ(covered, unit.owned.size());
     EXPECT_EQ(f.place.communicators.shard.sum(static_cast<std::int64_t>(covered)),
