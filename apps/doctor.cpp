@@ -107,6 +107,8 @@ Findings measure(const Runtime& runtime, bool links) {
   found.gemm.push_back(measure_gemm<float>(exec, world, 32, 1024, 1024));
   found.gemm.push_back(measure_gemm<double>(exec, world, 1024, 1024, 1024));
   found.gemm.push_back(measure_gemm<double>(exec, world, 32, 1024, 1024));
+  found.gemm.push_back(measure_gemm<bf16>(exec, world, 1024, 1024, 1024));
+  found.gemm.push_back(measure_gemm<bf16>(exec, world, 32, 1024, 1024));
   found.copy = measure_copy(exec, world);
   if (world.size() > 1) {
     const auto collectives = make_mpi_collectives(world);
@@ -134,6 +136,8 @@ void judge(const Runtime& runtime, Findings& found) {
     const std::string text = gemm_warning(element);
     if (!text.empty()) warn(fmt::format("{} matrix products: {}", name_of(element), text));
   }
+  if (gemm_warning(Element::f32).empty() && !gemm_warning(Element::bf16).empty())
+    found.notes.push_back(gemm_warning(Element::bf16));
   if (!kernels_on_host) return;
   if (ranks > cores)
     warn(fmt::format("{} ranks share {} cores of a node, so that each waits for the others; start {} ranks a node",
@@ -170,7 +174,12 @@ SystemProfile profile_of(const Findings& found) {
   if (kernels_on_host) profile.memory = pages * page / static_cast<double>(links.ranks_per_node);
   profile.memory_bandwidth = found.copy.least;
   for (const GemmRate& gemm : found.gemm)
-    if (gemm.m == 1024) (gemm.element == Element::f32 ? profile.fp32 : profile.fp64) = gemm.gflops.least * 1e9;
+    if (gemm.m == 1024) {
+      double& peak = gemm.element == Element::f32   ? profile.fp32
+                     : gemm.element == Element::f64 ? profile.fp64
+                                                    : profile.bf16;
+      peak = gemm.gflops.least * 1e9;
+    }
   profile.efficiency = 0.7;  // of a large product: attention, norms and small products take the rest
   // What is not there was not measured, and is not used either: no rank has a neighbour on its node, or there is one
   // node only.
@@ -215,6 +224,7 @@ void print(const Runtime& runtime, const Findings& found) {
   line("waiting", waiting());
   line("fp32 products", known["gemm_fp32"].get<std::string>());
   line("fp64 products", known["gemm_fp64"].get<std::string>());
+  line("bf16 products", known["gemm_bf16"].get<std::string>());
   fmt::print("\nmeasured, all ranks at once, each:\n");
   for (const GemmRate& gemm : found.gemm)
     line(fmt::format("  GEMM {}", name_of(gemm.element)).c_str(),

@@ -106,8 +106,15 @@ int run(const Arguments& arguments) {
         subject = find_subject(arguments);
       });
     }
-    return arguments.precision == Precision::fp64 ? evaluate_model<double>(arguments, subject, runtime)
-                                                  : evaluate_model<float>(arguments, subject, runtime);
+    switch (arguments.precision) {
+      case Precision::fp64:
+        return evaluate_model<double>(arguments, subject, runtime);
+      case Precision::bf16:
+        return evaluate_model<bf16>(arguments, subject, runtime);
+      case Precision::fp32:
+        break;
+    }
+    return evaluate_model<float>(arguments, subject, runtime);
   });
 }
 
@@ -129,9 +136,9 @@ void add_eval(CLI::App& program, Command& chosen) {
       ->check(CLI::PositiveNumber);
   command->add_option("--micro-batch", arguments->micro_batch, "Sequences a rank evaluates at once")
       ->check(CLI::PositiveNumber);
-  command->add_option("--precision", arguments->precision, "fp32 or fp64")
-      ->transform(CLI::CheckedTransformer(
-          std::map<std::string, Precision>{{"fp32", Precision::fp32}, {"fp64", Precision::fp64}}));
+  command->add_option("--precision", arguments->precision, "fp32 (default), bf16 or fp64")
+      ->transform(CLI::CheckedTransformer(std::map<std::string, Precision>{
+          {"fp32", Precision::fp32}, {"bf16", Precision::bf16}, {"fp64", Precision::fp64}}));
   command->add_flag("--json", arguments->json, "Print the result as JSON");
   command->callback([arguments, &chosen] { chosen = [arguments] { return run(*arguments); }; });
 }

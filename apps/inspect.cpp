@@ -56,6 +56,7 @@ Inspection inspect_group(const Subject& subject, const ProcessGrid& grid) {
   options.after = config.parallel.reshard_after_forward ? AfterForward::reshard : AfterForward::keep;
   options.prefetch = config.parallel.prefetch;
   options.precision = config.train.precision;
+  options.wire = config.train.reduce_precision == Precision::bf16 ? Wire::bf16 : Wire::exact;
   options.optimizer = config.optimizer.kind;
   options.evaluates = !config.data.eval.empty();
   const std::uint64_t element = config.train.precision == Precision::fp64 ? 8 : 4;

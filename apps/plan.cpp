@@ -88,6 +88,8 @@ PlanReport make_report(Arguments arguments) {
   if (arguments.micro_batch > 0)
     question.overrides.push_back(fmt::format("train.micro_batch={}", arguments.micro_batch));
   if (arguments.every > 0) question.overrides.push_back(fmt::format("federation.every={}", arguments.every));
+  if (!arguments.reduce_precision.empty())
+    question.overrides.push_back("train.reduce_precision=" + arguments.reduce_precision);
   const Subject subject = find_subject(question);
   const RunConfig& config = subject.config;
 
@@ -113,7 +115,7 @@ PlanReport make_report(Arguments arguments) {
   options.work.optimizer = config.optimizer.kind;
   options.work.every = config.federation.every;
   options.work.prefetch = config.parallel.prefetch;
-  if (!arguments.reduce_precision.empty()) options.work.gradient_bytes = arguments.reduce_precision == "bf16" ? 2 : 4;
+  if (config.train.reduce_precision == Precision::bf16) options.work.gradient_bytes = sizeof(bf16);
   const auto left_out = std::make_shared<std::size_t>(0);
   if (config.train.batch > 0)
     options.share = [train = config.train, left_out](std::int64_t ranks) -> std::optional<PlanOptions::Share> {
@@ -179,7 +181,9 @@ void add_plan(CLI::App& program, Command& chosen) {
       ->add_option("--transport", arguments->transport,
                    "mpi: atoll's collectives over MPI; ring: rings over all network cards, as NCCL's")
       ->check(CLI::IsMember({"mpi", "ring"}));
-  command->add_option("--reduce-precision", arguments->reduce_precision, "Of the gradients that are sent")
+  command
+      ->add_option("--reduce-precision", arguments->reduce_precision,
+                   "Of the gradients that are sent: --set train.reduce_precision")
       ->check(CLI::IsMember({"fp32", "bf16"}));
   command
       ->add_option("--set", arguments->overrides,

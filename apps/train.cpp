@@ -120,7 +120,8 @@ int train(const RunConfig& config, const LlamaConfig& llama, const Runtime& runt
 
   ShardedParameters<T> parameters(llama_units(llama), *shard, *replica,
                                   config.parallel.reshard_after_forward ? AfterForward::reshard : AfterForward::keep,
-                                  config.parallel.prefetch);
+                                  config.parallel.prefetch,
+                                  config.train.reduce_precision == Precision::bf16 ? Wire::bf16 : Wire::exact);
   if (config.model.init_from.empty())
     initialise(exec, llama, static_cast<std::uint64_t>(config.run.seed), parameters);
   else
@@ -236,13 +237,18 @@ int run(const Arguments& arguments) {
         llama = resolve_model(config);
         start_logging(world.rank(), config.log.level);
         if (world.rank() == 0) limit = TimeLimit(config.train.time_limit);
-        if (config.train.precision == Precision::bf16)
-          throw ConfigError("train.precision = \"bf16\" is not supported by this version; use \"fp32\" or \"fp64\"");
       });
       require_equal(world, std::to_string(hash_of(config)), "the run configuration");
     }
-    return config.train.precision == Precision::fp64 ? train<double>(config, llama, runtime, signal, limit)
-                                                     : train<float>(config, llama, runtime, signal, limit);
+    switch (config.train.precision) {
+      case Precision::fp64:
+        return train<double>(config, llama, runtime, signal, limit);
+      case Precision::bf16:
+        return train<bf16>(config, llama, runtime, signal, limit);
+      case Precision::fp32:
+        break;
+    }
+    return train<float>(config, llama, runtime, signal, limit);
   });
 }
 

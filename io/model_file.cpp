@@ -114,5 +114,7 @@ template void save_model<float>(const Exec&, const std::string&, const ModelInfo
                                 const ProcessGrid&, const Communicators&);
 template void save_model<double>(const Exec&, const std::string&, const ModelInfo&, ShardedParameters<double>&,
                                  const ProcessGrid&, const Communicators&);
+template void save_model<bf16>(const Exec&, const std::string&, const ModelInfo&, ShardedParameters<bf16>&,
+                               const ProcessGrid&, const Communicators&);
 
 }  // namespace atl

@@ -197,5 +197,6 @@ void load_model(const std::string& path, ShardedParameters<T>& parameters) {
 
 template void load_model<float>(const std::string&, ShardedParameters<float>&);
 template void load_model<double>(const std::string&, ShardedParameters<double>&);
+template void load_model<bf16>(const std::string&, ShardedParameters<bf16>&);
 
 }  // namespace atl

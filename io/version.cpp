@@ -32,7 +32,8 @@ nlohmann::ordered_json versions(const std::string& mpi) {
           {"mpi", mpi},
           {"hdf5", fmt::format("{}.{}.{}", major, minor, release)},
           {"gemm_fp32", gemm_library(Element::f32)},
-          {"gemm_fp64", gemm_library(Element::f64)}};
+          {"gemm_fp64", gemm_library(Element::f64)},
+          {"gemm_bf16", gemm_library(Element::bf16)}};
 }
 
 bool hdf5_is_parallel() {

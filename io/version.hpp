@@ -10,7 +10,8 @@ namespace atl {
 std::string version();       ///< "0.1.0"
 std::string git_revision();  ///< of the source tree at configuration; empty outside git
 std::string version_text();  ///< one line for people
-/// {"atoll": ..., "kokkos": ..., "execution_space": ..., "mpi": ..., "hdf5": ..., "gemm_fp32": ..., "gemm_fp64": ...}
+/// {"atoll": ..., "kokkos": ..., "execution_space": ..., "mpi": ..., "hdf5": ..., "gemm_fp32": ..., "gemm_fp64": ...,
+/// "gemm_bf16": ...}
 nlohmann::ordered_json versions(const std::string& mpi);
 
 /// Whether the HDF5 library was built with MPI.

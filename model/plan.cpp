@@ -85,6 +85,7 @@ std::optional<PlanRow> plan_row(const PlanOptions& options, Strategy strategy, c
   memory.groups = static_cast<int>(grid.groups);
   memory.after = after;
   memory.precision = work.precision;
+  if (work.gradient_bytes == static_cast<int>(sizeof(bf16))) memory.wire = Wire::bf16;
   memory.optimizer = work.optimizer;
   memory.prefetch = work.prefetch;
   memory.evaluates = options.evaluates;

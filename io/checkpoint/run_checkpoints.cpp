@@ -256,5 +256,6 @@ void RunCheckpoints<T>::finish(RunLog& log) {
 
 template class RunCheckpoints<float>;
 template class RunCheckpoints<double>;
+template class RunCheckpoints<bf16>;
 
 }  // namespace atl

@@ -286,6 +286,7 @@ std::vector<std::string> restore_state(const Exec& exec, CheckpointReader& reade
   template void restore_model<T>(CheckpointReader&, ShardedParameters<T>&);
 ATOLL_INSTANTIATE(float)
 ATOLL_INSTANTIATE(double)
+ATOLL_INSTANTIATE(bf16)
 #undef ATOLL_INSTANTIATE
 
 }  // namespace atl

@@ -154,6 +154,9 @@ void check(const RunConfig& config) {
         "train.batch is missing; give the sequences of a federation group per optimizer step (or train.micro_batch, "
         "the "
         "sequences of a rank)");
+  if (config.train.precision == Precision::fp64 && config.train.reduce_precision == Precision::bf16)
+    throw ConfigError(
+        "train.reduce_precision = \"bf16\" would throw away what train.precision = \"fp64\" computes; leave it out");
   check_data(config);
   if (config.schedule.min_lr > config.optimizer.lr)
     throw ConfigError(fmt::format("schedule.min_lr = {} is above optimizer.lr = {}, the highest learning rate",

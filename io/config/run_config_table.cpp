@@ -302,7 +302,6 @@ void add_checkpoint(ConfigTable& table, CheckpointOptions& checkpoint) {
 void add_later_keys(ConfigTable& table) {
   table.add_later("data.packing");
   table.add_later("train.tf32", json::array({false}));
-  table.add_later("train.reduce_precision", json::array({"fp32"}));
   table.add_later("parallel.backend", json::array({"auto", "mpi"}));
 }
 
@@ -341,6 +340,9 @@ ConfigTable run_config_table(RunConfig& config) {
   table.add_choice<Precision>("train.precision", &config.train.precision,
                               {{"fp32", Precision::fp32}, {"bf16", Precision::bf16}, {"fp64", Precision::fp64}},
                               "Element type of weights and activations; bf16 keeps fp32 master weights.");
+  table.add_choice<Precision>(
+      "train.reduce_precision", &config.train.reduce_precision, {{"fp32", Precision::fp32}, {"bf16", Precision::bf16}},
+      "In which gradients travel between ranks; bf16 halves the bytes. Sums are fp32 (fp64 with that precision).");
   table.add_choice<Recompute>(
       "train.recompute", &config.train.recompute, {{"none", Recompute::none}, {"block", Recompute::block}},
       "Whether each block's activations are kept for backward, or computed again from its input.");

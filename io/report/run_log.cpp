@@ -165,5 +165,6 @@ void RunLog::finish() {
 
 template void RunLog::flush<float>(const Federation<float>&);
 template void RunLog::flush<double>(const Federation<double>&);
+template void RunLog::flush<bf16>(const Federation<bf16>&);
 
 }  // namespace atl

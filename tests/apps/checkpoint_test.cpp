@@ -121,6 +121,17 @@ TEST_F(CheckpointProgram, GoesOnToTheBitWithAnOuterOptimizer) {
   }
 }
 
+// Masters and moments are saved in fp32; the bf16 that was computed with follows from them.
+TEST_F(CheckpointProgram, GoesOnToTheBitInBf16) {
+  const std::vector<std::string> settings{"train.precision=bf16"};
+  train(folder(), "half", 4, two_groups, settings);
+  for (const int step : {10, 12}) {
+    const std::string run = stopped("half", "again", step);
+    train(folder(), "again", 4, two_groups, settings);
+    expect_same_run(run, "half");
+  }
+}
+
 TEST_F(CheckpointProgram, GoesOnOnOtherGrids) {
   const double expected = last_perplexity(folder() / "groups");
   struct Grid {

@@ -64,7 +64,9 @@ TEST_F(Errors, GroupsThatDoNotDivideTheRanks) {
 TEST_F(Errors, ShardsThatDoNotDivideTheRanks) {
   expect(4, "strategy = \"hsdp\"\nshard_size = 3\n", {}, 2, {"parallel.shard_size = 3 does not divide 4 ranks"});
 }
-TEST_F(Errors, Bf16IsNotThereYet) { expect(2, fsdp, {"train.precision=bf16"}, 2, {"train.precision = \"bf16\""}); }
+TEST_F(Errors, GradientsThatTravelInLessThanFp64Needs) {
+  expect(2, fsdp, {"train.precision=fp64", "train.reduce_precision=bf16"}, 2, {"train.reduce_precision = \"bf16\""});
+}
 TEST_F(Errors, VocabularySmallerThanAToken) {
   expect(2, fsdp, {"model.vocab_size=5"}, 3, {"model.vocab_size"});
   auto settings = train_on(token_file());

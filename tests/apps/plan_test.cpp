@@ -106,6 +106,13 @@ TEST(Plan, ComparesWithThePublishedExperiment) {
   const double bytes = (2 * (p - tables) + tables) * 2 + p * 4;
   const double sent = row_of(found, "fsdp", 1, 1, 512).at("step_bytes").at("shard");
   EXPECT_NEAR(sent / (bytes * 511 / 512), 1, 1e-6);
+  // train.reduce_precision and its short form say the same.
+  for (const auto& [name, value] :
+       {std::pair("--set", "train.reduce_precision=bf16"), {"--reduce-precision", "bf16"}}) {
+    const Json less = plan_json(folder, {"--paper", "--transport", "ring", name, value});
+    const double half_gradients = row_of(less, "fsdp", 1, 1, 512).at("step_bytes").at("shard");
+    EXPECT_NEAR(half_gradients / ((bytes - 2 * p) * 511 / 512), 1, 1e-6);
+  }
   const Outcome text = plan(folder, {"--paper"});
   for (const char* part : {"8.04", "fl+fsdp, groups of a node, over fsdp", "bandwidth alone"})
     EXPECT_NE(text.out.find(part), std::string::npos) << text.out;

@@ -38,6 +38,29 @@ TEST(Inspect, CountsLlama8B) {
     EXPECT_NE(text.out.find(part), std::string::npos) << text.out;
 }
 
+// Weights of bf16 stand beside the fp32 masters; gathered units and activations take half.
+TEST(Inspect, AccountsForBf16) {
+  const ScratchFolder folder;
+  const std::vector<std::string> question{"--preset", "8b", "--ranks", "64"};
+  const auto memory = [&](const std::vector<std::string>& settings) {
+    auto arguments = question;
+    for (const auto& setting : settings) arguments.insert(arguments.end(), {"--set", setting});
+    return inspect(folder, arguments).at("memory");
+  };
+  const Json single = memory({}), half = memory({"train.precision=bf16"}),
+             travelling = memory({"train.precision=bf16", "train.reduce_precision=bf16"});
+  EXPECT_EQ(single.at("bf16_weights"), 0);
+  EXPECT_EQ(half.at("bf16_weights"), 8030261248 / 64 * 2);
+  EXPECT_EQ(half.at("master_weights"), single.at("master_weights"));
+  EXPECT_EQ(half.at("full_gradients"), single.at("full_gradients"));
+  EXPECT_EQ(2 * half.at("gathered_units").get<std::int64_t>(), single.at("gathered_units"));
+  EXPECT_LT(half.at("activations"), single.at("activations"));
+  // What is sent, and what is received: 64 and 63 shards of the largest unit in bf16, for 63 in fp32.
+  const std::int64_t shard = 525340672 / 64;
+  EXPECT_EQ(half.at("receive_buffers"), 63 * shard * 4);
+  EXPECT_EQ(travelling.at("receive_buffers"), (63 + 64) * shard * 2);
+}
+
 TEST(Inspect, IsQuickForAMillionRanks) {
   const ScratchFolder folder;
   const Json found = inspect(folder, {"--preset", "70b", "--ranks", "1000000", "--set", "parallel.strategy=fl+fsdp",
@@ -109,14 +132,16 @@ TEST(Doctor, MeasuresAndTells) {
     EXPECT_EQ(outcome.err, "");
     EXPECT_LT(outcome.seconds, 30);
     const Json found = outcome.json();
-    for (const char* key : {"atoll", "git_revision", "compiler", "kokkos", "execution_space", "concurrency", "mpi",
-                            "mpi_thread_level", "hdf5", "hdf5_parallel", "waiting", "gemm_fp32", "gemm_fp64", "nodes",
-                            "ranks_per_node", "cores_per_node", "threads_per_rank", "notes", "warnings"})
+    for (const char* key :
+         {"atoll",     "git_revision",     "compiler", "kokkos",         "execution_space", "concurrency",
+          "mpi",       "mpi_thread_level", "hdf5",     "hdf5_parallel",  "waiting",         "gemm_fp32",
+          "gemm_fp64", "gemm_bf16",        "nodes",    "ranks_per_node", "cores_per_node",  "threads_per_rank",
+          "notes",     "warnings"})
       EXPECT_TRUE(found.contains(key)) << key;
     EXPECT_EQ(found.at("ranks"), std::max(1, ranks));
     EXPECT_EQ(found.at("ranks_per_node").at("max"), std::max(1, ranks));
     EXPECT_EQ(found.at("threads_per_rank").at("max"), 1);
-    ASSERT_EQ(found.at("gemm_gflops").size(), 4u);
+    ASSERT_EQ(found.at("gemm_gflops").size(), 6u);
     for (const auto& gemm : found.at("gemm_gflops")) EXPECT_GT(gemm.at("min"), 0.01);
     EXPECT_GT(found.at("copy_bytes_per_second").at("min"), 1e7);
     ASSERT_EQ(found.contains("all_reduce"), ranks > 1);

@@ -154,6 +154,24 @@ TEST(Train, DoublePrecisionGivesTheSamePerplexityOnAnyGrid) {
                     last_perplexity(folder / "run"), 1e-12);
 }
 
+// The model that is saved is the fp32 masters: evaluated in bf16 it is what the run saw, to the rounding of sums, and
+// in fp32 within what weights and activations lose in bf16.
+TEST(Train, Bf16TrainsAndSavesFp32) {
+  const ScratchFolder folder;
+  for (const char* reduce : {"train.reduce_precision=fp32", "train.reduce_precision=bf16"}) {
+    train(folder, "run", 4, two_groups, {"train.precision=bf16", reduce});
+    expect_metrics(folder / "run", 2);
+    const double seen = last_perplexity(folder / "run");
+    for (const int ranks : {1, 3})
+      expect_relative(evaluate(folder, ranks, {folder / "run", "--precision", "bf16"}).at("perplexity"), seen, 1e-6);
+    const double single = evaluate(folder, 1, {folder / "run"}).at("perplexity");
+    EXPECT_NE(single, seen);
+    expect_relative(single, seen, 1e-2);
+  }
+  train(folder, "single", 4, two_groups);
+  expect_relative(last_perplexity(folder / "run"), last_perplexity(folder / "single"), 2e-2);
+}
+
 TEST(Train, RepeatsBitForBit) {
   const ScratchFolder folder;
   train(folder, "run", 4, two_groups);

@@ -80,8 +80,8 @@ TEST_F(RunConfigTest, KeysAreAContract) {
       "model.initializer_range model.init_from "
       "data.train data.weights data.eval data.raw_type data.sequence_length data.synthetic_tokens "
       "data.synthetic_eval_tokens "
-      "train.steps train.batch train.micro_batch train.accumulate train.precision train.recompute train.loss_chunk "
-      "train.time_limit "
+      "train.steps train.batch train.micro_batch train.accumulate train.precision train.reduce_precision "
+      "train.recompute train.loss_chunk train.time_limit "
       "optimizer.kind optimizer.lr optimizer.betas optimizer.eps optimizer.weight_decay optimizer.clip_norm "
       "schedule.kind schedule.warmup schedule.min_lr schedule.decay_steps "
       "parallel.strategy parallel.shard_size parallel.group_size parallel.groups parallel.group_sizes "
@@ -126,7 +126,8 @@ TEST_F(RunConfigTest, ReadsEveryKey) {
     batch = 24
     micro_batch = 2
     accumulate = 3
-    precision = "fp64"
+    precision = "bf16"
+    reduce_precision = "bf16"
     recompute = "block"
     loss_chunk = 33
     time_limit = "1h30m"
@@ -196,7 +197,8 @@ TEST_F(RunConfigTest, ReadsEveryKey) {
   EXPECT_EQ(config.train.batch, 24);
   EXPECT_EQ(config.train.micro_batch, 2);
   EXPECT_EQ(config.train.accumulate, 3);
-  EXPECT_EQ(config.train.precision, Precision::fp64);
+  EXPECT_EQ(config.train.precision, Precision::bf16);
+  EXPECT_EQ(config.train.reduce_precision, Precision::bf16);
   EXPECT_EQ(config.train.recompute, Recompute::block);
   EXPECT_EQ(config.train.loss_chunk, 33);
   EXPECT_EQ(config.train.time_limit, "1h30m");
