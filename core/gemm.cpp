@@ -27,6 +27,23 @@ constexpr bool onednn_found = false;
 
 int threads_of_library = 1;
 
+/// Products are no Kokkos kernels where a library computes them: as regions, profilers show them all the same.
+class Region {
+ public:
+  Region(Transpose a_op, Transpose b_op) : open_(Kokkos::Profiling::profileLibraryLoaded()) {
+    const auto letter = [](Transpose op) { return op == Transpose::yes ? "t" : "n"; };
+    if (open_) Kokkos::Profiling::pushRegion(std::string("atoll::gemm ") + letter(a_op) + letter(b_op));
+  }
+  ~Region() {
+    if (open_) Kokkos::Profiling::popRegion();
+  }
+  Region(const Region&) = delete;
+  Region& operator=(const Region&) = delete;
+
+ private:
+  bool open_;
+};
+
 template <class T>
 void multiply(const Exec& exec, const GemmCall<T>& call) {
   make_progress();
@@ -98,6 +115,7 @@ void gemm(const Exec& exec, Transpose a_op, Transpose b_op, View2<const T> a, Vi
   ATOLL_REQUIRE((b_op == Transpose::no ? b.extent(0) : b.extent(1)) == k);
   ATOLL_REQUIRE((b_op == Transpose::no ? b.extent(1) : b.extent(0)) == n);
   if (m == 0 || n == 0) return;
+  const Region region(a_op, b_op);
   if (k == 0) return scale(exec, beta, c);
   const GemmCall<T, C> call{a_op, b_op, m, n, k, a.data(), b.data(), beta, c.data()};
   if constexpr (std::is_same_v<T, bf16>)

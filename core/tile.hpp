@@ -36,12 +36,14 @@ struct VectorOf<double> {
 
 }  // namespace detail
 
-/// Rows and columns of the register tile: sizes of matrices given to tile_product are multiples of these.
-inline constexpr int tile_rows = 4;
+/// Rows and columns of the register tile: sizes of matrices given to tile_product are multiples of these. On the host
+/// all sums of a tile, two vectors a row, stay in registers: AVX-512 has 32 of them, others have 16.
 #ifdef ATOLL_HOST_VECTORS
+inline constexpr int tile_rows = detail::vector_bytes == 64 ? 8 : 4;
 template <class R>
 inline constexpr int tile_columns = 2 * detail::vector_bytes / static_cast<int>(sizeof(R));
 #else
+inline constexpr int tile_rows = 4;
 template <class R>
 inline constexpr int tile_columns = 4;
 #endif
@@ -63,23 +65,21 @@ KOKKOS_INLINE_FUNCTION void tile_product(const TeamMember& member, int m, int n,
 #ifdef ATOLL_HOST_VECTORS
     using Vector = typename detail::VectorOf<R>::type;
     constexpr int width = columns / 2;
-    Vector s00{}, s01{}, s10{}, s11{}, s20{}, s21{}, s30{}, s31{};
+    Vector low[tile_rows] = {}, high[tile_rows] = {};
     for (int l = 0; l < k; ++l) {
       const Vector b0 = *reinterpret_cast<const Vector*>(right + l * b_row);
       const Vector b1 = *reinterpret_cast<const Vector*>(right + l * b_row + width);
       const R* const al = left + l * a_column;
-      s00 += al[0] * b0, s01 += al[0] * b1;
-      s10 += al[a_row] * b0, s11 += al[a_row] * b1;
-      s20 += al[2 * a_row] * b0, s21 += al[2 * a_row] * b1;
-      s30 += al[3 * a_row] * b0, s31 += al[3 * a_row] * b1;
+#pragma GCC unroll 8
+      for (int i = 0; i < tile_rows; ++i) low[i] += al[i * a_row] * b0, high[i] += al[i * a_row] * b1;
     }
-    const auto put = [&](int i, const Vector& low, const Vector& high) {
+#pragma GCC unroll 8
+    for (int i = 0; i < tile_rows; ++i) {
       Vector* const to = reinterpret_cast<Vector*>(out + i * c_row);
       Vector* const to_high = reinterpret_cast<Vector*>(out + i * c_row + width);
-      *to = store == Store::add ? *to + low : low;
-      *to_high = store == Store::add ? *to_high + high : high;
-    };
-    put(0, s00, s01), put(1, s10, s11), put(2, s20, s21), put(3, s30, s31);
+      *to = store == Store::add ? *to + low[i] : low[i];
+      *to_high = store == Store::add ? *to_high + high[i] : high[i];
+    }
 #else
     R sums[tile_rows][columns] = {};
     for (int l = 0; l < k; ++l)
