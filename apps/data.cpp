@@ -6,7 +6,8 @@
 #include "io/data/token_formats.hpp"
 #include "io/data/token_statistics.hpp"
 #include "io/report/progress.hpp"
-#include "io/tokenizer/tokenizer.hpp"
+#include "io/tokenizer/byte_tokenizer.hpp"
+#include "io/tokenizer/utf8.hpp"
 
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>

@@ -10,9 +10,12 @@
 #include <nlohmann/json.hpp>
 #include <spdlog/spdlog.h>
 
+#include <algorithm>
 #include <map>
 #include <memory>
 #include <optional>
+#include <string>
+#include <thread>
 
 namespace atl {
 
@@ -91,10 +94,11 @@ int run(const Arguments& arguments) {
 void add_tokenize(CLI::App& program, Command& chosen) {
   auto arguments = std::make_shared<Arguments>();
   TokenizeOptions& options = arguments->options;
-  CLI::App* command = program.add_subcommand("tokenize", "Turn UTF-8 text files into token files (a token per byte)");
+  CLI::App* command = program.add_subcommand("tokenize", "Turn UTF-8 text files into token files");
   command->footer(
       "A file is a document, and so is a line of a .jsonl file; .gz and .zst are read as they are.\nWrites "
       "OUTPUT/train.h5 and OUTPUT/eval.h5, for data.train and data.eval of a run.\n"
+      "A token is a byte, unless --tokenizer names a tokenizer.json or --train-vocab asks for a new one.\n"
       "Example: atoll tokenize ~/books --extensions .txt --output data/books");
   command->add_option("inputs", options.inputs, "Text files, and folders (searched in depth, sorted by name)")
       ->required();
@@ -117,6 +121,14 @@ void add_tokenize(CLI::App& program, Command& chosen) {
       ->transform(choices)
       ->type_name("error|skip|replace")
       ->default_str("error");
+  command->add_option("--tokenizer", options.tokenizer, "tokenizer.json of a Hugging Face model (BPE)");
+  command->add_option("--train-vocab", options.train_vocab,
+                      "Train a byte-level BPE of so many tokens on the training text: OUTPUT/tokenizer.json");
+  const std::string marks = "a token, none, or auto: what the tokenizer's template says";
+  command->add_option("--begin-token", options.begin_token, "Before each document: " + marks)->capture_default_str();
+  command->add_option("--end-token", options.end_token, "After each document: " + marks)->capture_default_str();
+  options.threads = std::max(1, static_cast<int>(std::thread::hardware_concurrency()));
+  command->add_option("--threads", options.threads, "Threads that encode")->capture_default_str();
   command->add_flag("--overwrite", options.overwrite, "Replace token files that are there already");
   command->add_flag("--json", arguments->json, "Print the result as JSON");
   command->callback([arguments, &chosen] { chosen = [arguments] { return run(*arguments); }; });

@@ -16,7 +16,8 @@ die() {  # die CODE MESSAGE...: 2 is wrong usage or a missing package, as for th
 # What a build needs, as Debian and Ubuntu call it.
 build_packages=(g++ cmake ninja-build pkg-config libtrilinos-kokkos-dev libtrilinos-kokkos-kernels-dev libopenblas-dev
   liblapack-dev mpich libmpich-dev libhdf5-dev libtomlplusplus-dev libcli11-dev nlohmann-json3-dev libspdlog-dev
-  libfmt-dev libxxhash-dev zlib1g-dev libzstd-dev libdnnl-dev ocl-icd-opencl-dev opencl-headers libgtest-dev libgmock-dev)
+  libfmt-dev libxxhash-dev libpcre2-dev libutf8proc-dev zlib1g-dev libzstd-dev libdnnl-dev ocl-icd-opencl-dev opencl-headers
+  libgtest-dev libgmock-dev)
 
 is_debian() { [ -r /etc/debian_version ] && command -v apt-get >/dev/null && command -v dpkg-query >/dev/null; }
 
@@ -91,7 +92,7 @@ other_systems_help() {
   warn "  module load cmake ninja gcc mpich hdf5 kokkos kokkos-kernels"
   warn "and build the rest with Spack (https://spack.io), once, in a folder that the compute nodes see too:"
   warn "  spack install cmake ninja pkgconf mpich hdf5 kokkos kokkos-kernels+blas openblas fmt spdlog cli11 \\"
-  warn "                tomlplusplus nlohmann-json xxhash zlib zstd googletest+gmock"
+  warn "                tomlplusplus nlohmann-json xxhash pcre2 utf8proc zlib zstd googletest+gmock"
   warn "  spack load    (the same names)"
   warn "Libraries in a folder of your own are found with CMAKE_PREFIX_PATH. See docs/install.md."
 }

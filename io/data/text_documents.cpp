@@ -4,7 +4,7 @@
 #include "core/errors.hpp"
 #include "io/data/byte_stream.hpp"
 #include "io/data/text_files.hpp"
-#include "io/tokenizer/tokenizer.hpp"
+#include "io/tokenizer/utf8.hpp"
 
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>

@@ -2,12 +2,14 @@
 #include "io/data/tokenize.hpp"
 
 #include "core/errors.hpp"
+#include "io/data/document_sinks.hpp"
 #include "io/data/document_split.hpp"
 #include "io/data/text_documents.hpp"
 #include "io/data/text_files.hpp"
 #include "io/data/token_file.hpp"
 #include "io/pending_file.hpp"
-#include "io/tokenizer/tokenizer.hpp"
+#include "io/tokenizer/byte_tokenizer.hpp"
+#include "io/tokenizer/utf8.hpp"
 
 #include <fmt/core.h>
 
@@ -22,12 +24,12 @@ namespace {
 
 namespace fs = std::filesystem;
 
-/// Reports bytes over both passes: checking all files, then writing those that are used.
+/// Reports bytes over all passes: checking all files, then reading those that are used.
 class Meter {
  public:
-  Meter(const std::vector<FoundFile>& files, const std::function<void(std::int64_t, std::int64_t)>& report)
+  Meter(const std::vector<FoundFile>& files, int passes, const std::function<void(std::int64_t, std::int64_t)>& report)
       : report_(report) {
-    for (const auto& file : files) total_ += 2 * file.bytes;
+    for (const auto& file : files) total_ += passes * file.bytes;
   }
   void add(std::int64_t bytes) {
     done_ += bytes;
@@ -57,6 +59,8 @@ std::string output_path(const TokenizeOptions& options, const char* name) {
   return (fs::path(options.output) / name).string();
 }
 
+bool uses_bytes(const TokenizeOptions& options) { return options.tokenizer.empty() && options.train_vocab == 0; }
+
 void check_options(const TokenizeOptions& options) {
   if (options.inputs.empty()) throw ConfigError("tokenize: name at least one file or folder");
   if (!(options.eval_fraction >= 0 && options.eval_fraction < 1)) {
@@ -67,7 +71,16 @@ void check_options(const TokenizeOptions& options) {
       throw ConfigError(fmt::format("--extensions: '{}' should start with a dot, as in .txt,.rst", extension));
     }
   }
-  for (const char* name : {"train.h5", "eval.h5"}) {
+  if (!options.tokenizer.empty() && options.train_vocab != 0)
+    throw ConfigError("--tokenizer and --train-vocab exclude each other");
+  if (options.train_vocab != 0) BpeTrainer::require_size(options.train_vocab);
+  if (options.threads < 1) throw ConfigError(fmt::format("--threads {} is less than 1", options.threads));
+  if (uses_bytes(options) && (options.begin_token != "auto" || options.end_token != "auto"))
+    throw ConfigError("--begin-token and --end-token go with --tokenizer or --train-vocab");
+  if (!options.tokenizer.empty())  // its faults, before all texts are read
+    choose_marks(Tokenizer::read(options.tokenizer), options.begin_token, options.end_token);
+  for (const char* name : {"train.h5", "eval.h5", "tokenizer.json"}) {
+    if (uses_bytes(options) && std::string_view(name) == "tokenizer.json") continue;
     const std::string path = output_path(options, name);
     if (!options.overwrite && fs::exists(path)) {
       throw ConfigError(path + " exists already; give another --output, or --overwrite to replace it");
@@ -136,18 +149,17 @@ class Survey : public DocumentVisitor {
   std::int64_t documents_ = 0, bytes_ = 0, bytes_of_last_ = 0;
 };
 
-/// Second pass: writes the documents of all files.
-class Writer : public DocumentVisitor {
+/// Another pass over all files: gives their documents to a sink.
+class Reading : public DocumentVisitor {
  public:
-  Writer(const TokenizeOptions& options, const DocumentSplit& split, TokenFileWriter& train, TokenFileWriter* eval,
-         Meter& meter)
-      : options_(options), split_(split), train_(train), eval_(eval), meter_(meter) {}
+  Reading(const TokenizeOptions& options, const DocumentSplit& split, DocumentSink& sink, Meter& meter)
+      : options_(options), split_(split), sink_(sink), meter_(meter) {}
 
   std::int64_t documents() const { return document_; }
 
   void text(std::string_view piece) override {
-    if (bytes_ == 0 && !piece.empty()) start(split_.cut() < 0 && split_.is_eval(document_) ? eval_ : &train_);
-    if (split_.cut() >= 0 && to_ == &train_) piece = up_to_cut(piece);
+    if (bytes_ == 0 && !piece.empty()) start(split_.cut() < 0 && split_.is_eval(document_) ? Side::eval : Side::train);
+    if (split_.cut() >= 0 && side_ == Side::train) piece = up_to_cut(piece);
     bytes_ += static_cast<std::int64_t>(piece.size());
     for (; !piece.empty(); piece.remove_prefix(std::min<std::size_t>(piece.size(), 1u << 20))) {  // lines may be long
       reader_.feed(piece.substr(0, 1u << 20), clean_);
@@ -159,7 +171,7 @@ class Writer : public DocumentVisitor {
     reader_.finish(clean_);
     if (reader_.first_invalid() && options_.invalid != InvalidText::replace)
       throw DataError(place + ": changed while it was read");
-    if (split_.cut() >= 0 && to_ == &train_)
+    if (split_.cut() >= 0 && side_ == Side::train)
       throw DataError(place + ": is too short to split; give more text, or --eval-fraction 0");
     end();
     ++document_;
@@ -168,25 +180,20 @@ class Writer : public DocumentVisitor {
   void consumed(std::int64_t bytes) override { meter_.add(bytes); }
 
  private:
-  void start(TokenFileWriter* to) {
-    to_ = to;
+  void start(Side side) {
+    side_ = side;
     reader_ = {};
-    tokens_ = {ByteTokenizer::begin_of_document};
   }
   void flush() {
-    ByteTokenizer::append(clean_, tokens_);
-    to_->append(tokens_);
-    tokens_.clear();
+    sink_.text(side_, clean_);
     clean_.clear();
   }
   void end() {
     flush();
-    tokens_.push_back(ByteTokenizer::end_of_document);
-    to_->append(tokens_);
-    to_->end_document(bytes_);
+    sink_.end(side_, bytes_);
     bytes_ = 0;
   }
-  /// Writes what lies before the cut, at the first character that starts there or later; the rest is returned.
+  /// Gives away what lies before the cut, at the first character that starts there or later; the rest is returned.
   std::string_view up_to_cut(std::string_view piece) {
     std::size_t at = static_cast<std::size_t>(std::max<std::int64_t>(0, split_.cut() - bytes_));
     while (at < piece.size() && (static_cast<unsigned char>(piece[at]) & 0xc0) == 0x80) ++at;
@@ -195,21 +202,30 @@ class Writer : public DocumentVisitor {
     reader_.feed(piece.substr(0, at), clean_);
     bytes_ += static_cast<std::int64_t>(at);
     end();
-    start(eval_);
+    start(Side::eval);
     return piece.substr(at);
   }
 
   const TokenizeOptions& options_;
   const DocumentSplit& split_;
-  TokenFileWriter& train_;
-  TokenFileWriter* eval_;
+  DocumentSink& sink_;
   Meter& meter_;
-  TokenFileWriter* to_ = nullptr;
+  Side side_ = Side::train;
   Utf8Reader reader_;
   std::string clean_;
-  std::vector<std::int32_t> tokens_;
   std::int64_t document_ = 0, bytes_ = 0;
 };
+
+void read_all(const std::vector<UsedFile>& used, const TokenizeOptions& options, const DocumentSplit& split,
+              DocumentSink& sink, Meter& meter) {
+  Reading reading(options, split, sink, meter);
+  for (const UsedFile& use : used) {
+    const std::int64_t before = reading.documents();
+    read_documents(use.file.path, layout_of(options), reading);
+    if (reading.documents() - before != use.documents) throw DataError(use.file.path + ": changed while it was read");
+  }
+  sink.finish();
+}
 
 Survey survey_file(const FoundFile& file, const TokenizeOptions& options, TokenizeResult& result, Meter& meter) {
   Survey survey(file, options, result, meter);
@@ -247,7 +263,8 @@ TokenizeResult tokenize(const TokenizeOptions& options,
       files.push_back(std::move(file));
     }
   }
-  Meter meter(files, progress);
+  const int passes = options.train_vocab > 0 ? 3 : 2;
+  Meter meter(files, passes, progress);
   std::vector<UsedFile> used;
   std::int64_t documents = 0, bytes = 0;
   for (const FoundFile& file : files) {
@@ -257,7 +274,7 @@ TokenizeResult tokenize(const TokenizeOptions& options,
     if (survey.documents() > 0)
       used.push_back({file, survey.documents()});
     else
-      meter.add(file.bytes);  // it will not be written
+      meter.add((passes - 1) * file.bytes);  // it will not be read again
   }
   if (documents == 0) {
     throw DataError(
@@ -267,16 +284,38 @@ TokenizeResult tokenize(const TokenizeOptions& options,
   const DocumentSplit split(options.eval_fraction, options.seed, documents, bytes);
   result.split_inside_document = split.cut() >= 0;
 
-  TokenFileWriter train(output_path(options, "train.h5"), ByteTokenizer::vocab_size, ByteTokenizer::name);
-  std::optional<TokenFileWriter> eval;
-  if (options.eval_fraction > 0) {
-    eval.emplace(output_path(options, "eval.h5"), ByteTokenizer::vocab_size, ByteTokenizer::name);
+  std::string json, name = ByteTokenizer::name;
+  std::optional<Tokenizer> tokenizer;
+  DocumentMarks marks;
+  if (!uses_bytes(options)) {
+    const bool trains = options.train_vocab > 0;
+    if (trains) {
+      BpeTrainer trainer;
+      TrainerSink sink(trainer);
+      read_all(used, options, split, sink, meter);
+      json = trainer.train(options.train_vocab);
+    } else {
+      json = Tokenizer::read_file(options.tokenizer);
+    }
+    name = trains ? "tokenizer.json" : options.tokenizer;
+    tokenizer = Tokenizer::parse(json, name);
+    const bool own_end = trains && options.end_token == "auto";  // its template, for prompts, has none
+    marks = choose_marks(*tokenizer, options.begin_token, own_end ? BpeTrainer::end_token : options.end_token);
+    name = fmt::format("{} {}", fs::path(name).filename().string(), tokenizer->checksum());
   }
-  Writer writer(options, split, train, eval ? &*eval : nullptr, meter);
-  for (const UsedFile& use : used) {
-    const std::int64_t before = writer.documents();
-    read_documents(use.file.path, layout_of(options), writer);
-    if (writer.documents() - before != use.documents) throw DataError(use.file.path + ": changed while it was read");
+  const std::int64_t vocab_size = tokenizer ? tokenizer->vocab_size() : ByteTokenizer::vocab_size;
+  TokenFileWriter train(output_path(options, "train.h5"), vocab_size, name);
+  std::optional<TokenFileWriter> eval;
+  if (options.eval_fraction > 0) eval.emplace(output_path(options, "eval.h5"), vocab_size, name);
+  const TokenFiles token_files{&train, eval ? &*eval : nullptr};
+  if (tokenizer) {
+    TokenizerSink sink(*tokenizer, marks, options.threads, token_files);
+    read_all(used, options, split, sink, meter);
+    write_text_file(output_path(options, "tokenizer.json"), json);
+  } else {
+    ByteSink sink(token_files);
+    read_all(used, options, split, sink, meter);
+    if (options.overwrite) fs::remove(output_path(options, "tokenizer.json"));  // of an earlier run
   }
   result.train = finish(train);
   if (eval) {

@@ -1,83 +1,74 @@
-/// Bytes to tokens and back; UTF-8. SPDX-License-Identifier: Apache-2.0
+/// The way from text to tokens and back. SPDX-License-Identifier: Apache-2.0
 #include "io/tokenizer/tokenizer.hpp"
 
 #include "core/errors.hpp"
+#include "io/tokenizer/utf8.hpp"
 
 #include <fmt/core.h>
 
 namespace atl {
 
-void ByteTokenizer::append(std::string_view text, std::vector<std::int32_t>& tokens) {
-  tokens.reserve(tokens.size() + text.size());
-  for (const char c : text) tokens.push_back(static_cast<unsigned char>(c));
-}
-
-std::vector<std::int32_t> ByteTokenizer::encode(std::string_view text) {
-  std::vector<std::int32_t> tokens;
-  tokens.reserve(text.size() + 2);
-  tokens.push_back(begin_of_document);
-  append(text, tokens);
-  tokens.push_back(end_of_document);
-  return tokens;
-}
-
-std::string ByteTokenizer::decode(std::span<const std::int32_t> tokens) {
-  std::string text;
-  text.reserve(tokens.size());
-  for (std::size_t i = 0; i < tokens.size(); ++i) {
-    if (tokens[i] < 0 || tokens[i] >= vocab_size) {
-      throw DataError(fmt::format("token {} at position {} is outside the vocabulary of {} of the tokenizer '{}'",
-                                  tokens[i], i, vocab_size, name));
-    }
-    if (tokens[i] < 256) text.push_back(static_cast<char>(tokens[i]));
+std::optional<std::int32_t> Tokenizer::id_of(std::string_view token) const {
+  for (const AddedToken& added : added_) {
+    if (added.content == token) return added.id;
   }
-  return text;
+  const std::int32_t id = model_.id_of(token);
+  return id < 0 ? std::nullopt : std::optional(id);
 }
 
-void Utf8Reader::feed(std::string_view bytes, std::string& out) {
-  for (const char c : bytes) {
-    const auto byte = static_cast<unsigned char>(c);
-    if (needed_ > 0 && byte >= low_ && byte <= high_) {
-      waiting_.push_back(c);
-      low_ = 0x80, high_ = 0xbf;
-      if (--needed_ == 0) {
-        out += waiting_;
-        waiting_.clear();
-      }
-    } else {
-      if (needed_ > 0) invalid(offset_ - waiting_.size(), out);  // the byte itself starts afresh
-      start(byte, out);
-    }
-    ++offset_;
+const std::string& Tokenizer::token(std::int64_t id) const {
+  if (id < 0 || id >= vocab_size()) {
+    throw DataError(
+        fmt::format("token {} is outside the vocabulary of {} of the tokenizer {}", id, vocab_size(), name_));
   }
+  return tokens_[static_cast<std::size_t>(id)];
 }
 
-void Utf8Reader::finish(std::string& out) {
-  if (needed_ > 0) invalid(offset_ - waiting_.size(), out);
-}
-
-void Utf8Reader::start(unsigned char byte, std::string& out) {
-  if (byte > 0 && byte < 0x80) {
-    out.push_back(static_cast<char>(byte));
-    return;
+std::vector<std::string> Tokenizer::special_tokens() const {
+  std::vector<std::string> names;
+  for (const AddedToken& added : added_) {
+    if (added.special) names.push_back(added.content);
   }
-  // The second byte's range excludes overlong forms (e0, f0), surrogates (ed) and what lies above U+10FFFF (f4).
-  low_ = byte == 0xe0 ? 0xa0 : byte == 0xf0 ? 0x90 : 0x80;
-  high_ = byte == 0xed ? 0x9f : byte == 0xf4 ? 0x8f : 0xbf;
-  needed_ = byte >= 0xc2 && byte <= 0xdf ? 1 : byte >= 0xe0 && byte <= 0xef ? 2 : byte >= 0xf0 && byte <= 0xf4 ? 3 : 0;
-  if (needed_ > 0) {
-    waiting_.push_back(static_cast<char>(byte));
-  } else {
-    has_zero_byte_ = has_zero_byte_ || byte == 0;
-    invalid(offset_, out);
-  }
+  return names;
 }
 
-void Utf8Reader::invalid(std::uint64_t offset, std::string& out) {
-  if (!first_invalid_) first_invalid_ = offset;
-  out += "\xef\xbf\xbd";
-  waiting_.clear();
-  needed_ = 0;
+std::string Tokenizer::decode(std::span<const std::int32_t> tokens, SpecialTokens special) const {
+  std::vector<std::string> texts;
+  texts.reserve(tokens.size());
+  for (const std::int32_t id : tokens) {
+    const std::string& text = token(id);
+    const bool passed = text.empty() || (special == SpecialTokens::leave_out && special_[static_cast<std::size_t>(id)]);
+    if (!passed) texts.push_back(text);
+  }
+  return decoder_.decode(std::move(texts));
+}
+
+void Encoder::walk(std::string_view text, const PreTokenizer::Visit& word,
+                   const std::function<void(std::int32_t)>& added) {
+  if (const auto invalid = first_invalid_utf8(text)) {
+    throw DataError(fmt::format("byte {} of the text is not valid UTF-8", *invalid));
+  }
+  const Tokenizer& t = *tokenizer_;
+  t.as_written_.split(text, [&](std::int32_t id, Range outer) {
+    if (id >= 0) return added(id);
+    const std::string_view part =
+        t.normalizer_.apply(text.substr(outer.begin, outer.end - outer.begin), scratch_.pattern, normalized_);
+    t.as_normalized_.split(part, [&](std::int32_t inner_id, Range inner) {
+      if (inner_id >= 0) return added(inner_id);
+      t.pre_tokenizer_.split(part.substr(inner.begin, inner.end - inner.begin), outer.begin + inner.begin == 0,
+                             scratch_, word);
+    });
+  });
+}
+
+void Encoder::append(std::string_view text, std::vector<std::int32_t>& tokens) {
+  walk(
+      text, [&](std::string_view word) { tokenizer_->model_.encode(word, words_, tokens); },
+      [&](std::int32_t id) { tokens.push_back(id); });
+}
+
+void Encoder::words(std::string_view text, const PreTokenizer::Visit& visit) {
+  walk(text, visit, [](std::int32_t) {});
 }
 
 }  // namespace atl

@@ -2,7 +2,7 @@
 /// SPDX-License-Identifier: Apache-2.0
 #include "core/errors.hpp"
 #include "io/data/text_documents.hpp"
-#include "io/tokenizer/tokenizer.hpp"
+#include "io/tokenizer/utf8.hpp"
 
 #include <algorithm>
 #include <cstddef>

@@ -3,6 +3,7 @@
 
 #include "core/errors.hpp"
 #include "io/data/token_file.hpp"
+#include "io/tokenizer/byte_tokenizer.hpp"
 #include "io/tokenizer/tokenizer.hpp"
 #include "tests/io/scratch_folder.hpp"
 
@@ -232,6 +233,83 @@ TEST(Tokenize, LargeFilesInPieces) {  // characters lie across the borders of th
   });
   EXPECT_EQ(documents_of(result.train.path), (Texts{text}));
   EXPECT_EQ(last, whole);
+}
+
+std::vector<std::vector<std::int32_t>> token_rows(const std::string& path) {
+  const TokenFile file(path);
+  file.scan_all();
+  std::vector<std::uint64_t> offsets(static_cast<std::size_t>(file.documents()) + 1);
+  file.read_offsets(0, offsets);
+  std::vector<std::vector<std::int32_t>> rows;
+  for (std::size_t d = 0; d + 1 < offsets.size(); ++d) {
+    rows.emplace_back(offsets[d + 1] - offsets[d]);
+    file.read(static_cast<std::int64_t>(offsets[d]), rows.back());
+  }
+  return rows;
+}
+
+TEST(Tokenize, TokensOfATokenizerJson) {
+  const ScratchFolder folder;
+  const std::string json = ATOLL_SOURCE_DIR "/tests/fixtures/tokenizers/llama3.json";
+  const Tokenizer tokenizer = Tokenizer::read(json);
+  for (int i = 0; i < 40; ++i) folder.write("in/" + std::to_string(100 + i), std::string(i, 'x') + " good house");
+  folder.write("in/99", "<|begin_of_text|>with its mark");
+  auto options = options_for(folder, {folder / "in"});
+  options.eval_fraction = 0;
+  options.tokenizer = json;
+  options.end_token = "<|end_of_text|>";
+  options.threads = 3;
+  const auto result = tokenize(options);
+  const auto rows = token_rows(result.train.path);
+  ASSERT_EQ(rows.size(), 41u);
+  Encoder encoder(tokenizer);
+  const std::int32_t begin = *tokenizer.id_of("<|begin_of_text|>"), end = *tokenizer.id_of("<|end_of_text|>");
+  for (int i = 0; i < 41; ++i) {
+    auto expected = encoder.encode(i == 40 ? "with its mark" : std::string(i, 'x') + " good house");
+    expected.insert(expected.begin(), begin);
+    expected.push_back(end);
+    EXPECT_EQ(rows[i], expected) << i;
+  }
+  EXPECT_EQ(TokenFile(result.train.path).vocab_size(), tokenizer.vocab_size());
+  EXPECT_EQ(TokenFile(result.train.path).tokenizer(), "llama3.json " + tokenizer.checksum());
+  EXPECT_EQ(content_of(folder / "out/tokenizer.json"), content_of(json));
+
+  options.overwrite = true;
+  options.begin_token = options.end_token = "none";
+  EXPECT_EQ(token_rows(tokenize(options).train.path)[5], encoder.encode("xxxxx good house"));
+  options.end_token = "<|no|>";
+  EXPECT_EQ(message_of<ConfigError>([&] { tokenize(options); }),
+            "--end-token '<|no|>': the tokenizer has no such token; its special tokens are: <|begin_of_text|> "
+            "<|end_of_text|> <|eot_id|>");
+  options.tokenizer = ATOLL_SOURCE_DIR "/tests/fixtures/tokenizers/gpt2.json";
+  options.begin_token = options.end_token = "auto";
+  EXPECT_NE(message_of<ConfigError>([&] { tokenize(options); }).find("give --end-token"), std::string::npos);
+  options.train_vocab = 300;
+  EXPECT_EQ(message_of<ConfigError>([&] { tokenize(options); }), "--tokenizer and --train-vocab exclude each other");
+}
+
+TEST(Tokenize, TrainsATokenizer) {
+  const ScratchFolder folder;
+  for (int i = 0; i < 9; ++i) folder.write("in/" + std::to_string(i), "low lower lowest, 12 naïve\n");
+  auto options = options_for(folder, {folder / "in"});
+  options.train_vocab = 266;
+  const auto result = tokenize(options);
+  const Tokenizer tokenizer = Tokenizer::read(folder / "out/tokenizer.json");
+  EXPECT_EQ(tokenizer.vocab_size(), 266);
+  EXPECT_EQ(tokenizer.token(258), "lo");  // 27 of lo and of ow: the pair with the smaller ids first
+  EXPECT_EQ(tokenizer.token(259), "low");
+  const auto rows = token_rows(result.train.path);
+  EXPECT_EQ(rows[0].front(), 0);
+  EXPECT_EQ(rows[0].back(), 1);
+  EXPECT_EQ(tokenizer.decode(rows[0], SpecialTokens::leave_out), "low lower lowest, 12 naïve\n");
+  EXPECT_LT(rows[0].size(), 32u);
+  options.output = folder / "again";
+  tokenize(options);
+  EXPECT_EQ(content_of(folder / "out/tokenizer.json"), content_of(folder / "again/tokenizer.json"));
+  options.train_vocab = 257;
+  options.overwrite = true;
+  EXPECT_NE(message_of<ConfigError>([&] { tokenize(options); }).find("--train-vocab 257 is not in [258,"),
+            std::string::npos);
 }
 
 TEST(Tokenize, WrongOptions) {

@@ -1,4 +1,4 @@
-/// Bytes, marks, and every rule of UTF-8. SPDX-License-Identifier: Apache-2.0
+/// Tokens of the `tokenizers` library, and what is refused. SPDX-License-Identifier: Apache-2.0
 #include "io/tokenizer/tokenizer.hpp"
 
 #include "core/errors.hpp"
@@ -9,87 +9,142 @@
 namespace atl {
 namespace {
 
-using namespace std::string_literals;
+using nlohmann::json;
+using Ids = std::vector<std::int32_t>;
 
-TEST(ByteTokenizer, EncodesBytesBetweenMarks) {
-  EXPECT_EQ(ByteTokenizer::encode("aé"), (std::vector<std::int32_t>{256, 97, 0xc3, 0xa9, 257}));
-  EXPECT_EQ(ByteTokenizer::encode(""), (std::vector<std::int32_t>{256, 257}));
-}
+const std::string fixtures = std::string(ATOLL_SOURCE_DIR) + "/tests/fixtures/tokenizers/";
 
-TEST(ByteTokenizer, DecodesWhatItEncoded) {
-  std::string all;
-  for (int byte = 0; byte < 256; ++byte) all.push_back(static_cast<char>(byte));
-  EXPECT_EQ(ByteTokenizer::decode(ByteTokenizer::encode(all)), all);
-  EXPECT_EQ(message_of<DataError>([] {
-              ByteTokenizer::decode(std::vector<std::int32_t>{65, 258});
-            }),
-            "token 258 at position 1 is outside the vocabulary of 258 of the tokenizer 'bytes'");
-}
+json fixture(const std::string& name) { return json::parse(content_of(fixtures + name + ".json")); }
+Tokenizer from(const json& file) { return Tokenizer::parse(file.dump(), "t.json"); }
 
-struct Read {
-  std::string text;
-  std::int64_t first_invalid = -1;
-  bool operator==(const Read&) const = default;
-};
+class Golden : public testing::TestWithParam<std::string> {};
 
-std::ostream& operator<<(std::ostream& out, const Read& read) { return out << read.text << " @" << read.first_invalid; }
-
-/// Reads `bytes` in pieces of `piece` bytes.
-Read read(const std::string& bytes, std::size_t piece) {
-  Utf8Reader reader;
-  Read result;
-  for (std::size_t i = 0; i < bytes.size(); i += piece)
-    reader.feed(std::string_view(bytes).substr(i, piece), result.text);
-  reader.finish(result.text);
-  if (reader.first_invalid()) result.first_invalid = static_cast<std::int64_t>(*reader.first_invalid());
-  return result;
-}
-
-void expect_read(const std::string& bytes, const Read& expected) {
-  for (std::size_t piece = 1; piece <= bytes.size() + 1; ++piece) {
-    EXPECT_EQ(read(bytes, piece), expected) << "pieces of " << piece;
+// tests/fixtures/make_tokenizers.py: files with the settings of the published ones, texts, ids, decoded texts.
+TEST_P(Golden, EncodesAndDecodesAsTheLibraryDoes) {
+  const Tokenizer tokenizer = Tokenizer::read(fixtures + GetParam() + ".json");
+  Encoder encoder(tokenizer);
+  const json expected = fixture("expected"), kind = expected.at("kinds").at(GetParam());
+  for (int round = 0; round < 2; ++round) {  // the second time words come from the cache
+    for (std::size_t i = 0; i < expected.at("texts").size(); ++i) {
+      const std::string text = expected.at("texts")[i];
+      const Ids ids = kind.at("ids")[i];
+      EXPECT_EQ(encoder.encode(text), ids) << "text " << i << ": " << text;
+      EXPECT_EQ(tokenizer.decode(ids, SpecialTokens::keep), kind.at("kept")[i]) << i;
+      EXPECT_EQ(tokenizer.decode(ids, SpecialTokens::leave_out), kind.at("left_out")[i]) << i;
+    }
   }
 }
 
-TEST(Utf8, ValidTextIsUnchanged) {
-  // The first and the last character of each length, and both neighbours of the surrogates.
-  const auto text =
-      "\x01\x7f\xc2\x80\xdf\xbf\xe0\xa0\x80\xed\x9f\xbf\xee\x80\x80\xef\xbf\xbf\xf0\x90\x80\x80\xf4\x8f\xbf\xbf"s;
-  expect_read(text, {text, -1});
+INSTANTIATE_TEST_SUITE_P(Kinds, Golden, testing::Values("gpt2", "llama3", "smollm", "llama2", "nfc", "metaspace"),
+                         [](const auto& kind) { return kind.param; });
+
+TEST(Tokenizer, KnowsTheMarksOfItsTemplate) {
+  const Tokenizer llama3 = Tokenizer::read(fixtures + "llama3.json");
+  EXPECT_EQ(llama3.begin_of_document(), llama3.id_of("<|begin_of_text|>"));
+  EXPECT_TRUE(llama3.begin_of_document());
+  EXPECT_FALSE(llama3.end_of_document());
+  const Tokenizer gpt2 = Tokenizer::read(fixtures + "gpt2.json");
+  EXPECT_FALSE(gpt2.begin_of_document());
+  EXPECT_EQ(gpt2.special_tokens(), std::vector<std::string>{"<|endoftext|>"});
+  EXPECT_EQ(gpt2.vocab_size(), 900);
+  EXPECT_EQ(gpt2.checksum().size(), 24u);
+  EXPECT_FALSE(gpt2.id_of("no such token"));
+  auto file = fixture("llama2");
+  file["post_processor"]["single"].push_back({{"SpecialToken", {{"id", "</s>"}, {"type_id", 0}}}});
+  file["post_processor"]["special_tokens"]["</s>"] = {{"id", "</s>"}, {"ids", {2}}, {"tokens", {"</s>"}}};
+  EXPECT_EQ(from(file).end_of_document(), 2);
 }
 
-TEST(Utf8, InvalidSequencesAreReplacedAndLocated) {
-  const auto r = "\xef\xbf\xbd"s;
-  expect_read("ab\xff", {"ab" + r, 2});
-  expect_read("a\x80z", {"a" + r + "z", 1});            // a continuation without a start
-  expect_read("\xc0\xaf", {r + r, 0});                  // overlong
-  expect_read("\xc1\xbf", {r + r, 0});                  // overlong
-  expect_read("\xe0\x9f\xbf", {r + r + r, 0});          // overlong
-  expect_read("\xf0\x8f\xbf\xbf", {r + r + r + r, 0});  // overlong
-  expect_read("\xed\xa0\x80", {r + r + r, 0});          // a surrogate
-  expect_read("\xf4\x90\x80\x80", {r + r + r + r, 0});  // above U+10FFFF
-  expect_read("\xf5", {r, 0});
-  expect_read("x\xe2\x82", {"x" + r, 1});                    // cut at the end
-  expect_read("x\xe2\x82y", {"x" + r + "y", 1});             // cut by another character
-  expect_read("\xe2\xe2\x82\xac", {r + "\xe2\x82\xac", 0});  // cut by the start of a valid one
-  expect_read("\xf0\x90\x80z\xff", {r + "z" + r, 0});
+TEST(Tokenizer, MergesAreReadInBothForms) {
+  auto file = fixture("gpt2");
+  const Tokenizer old = from(file);
+  for (json& merge : file["model"]["merges"]) {
+    const std::string both = merge;
+    merge = json::array({both.substr(0, both.find(' ')), both.substr(both.find(' ') + 1)});
+  }
+  const Tokenizer recent = from(file);
+  const std::string text = "their house was good; for (int i = 0; i < n; ++i)";
+  EXPECT_EQ(Encoder(old).encode(text), Encoder(recent).encode(text));
 }
 
-// Example of the Unicode standard, chapter 3, table "U+FFFD for truncated sequences".
-TEST(Utf8, ReplacesMaximalParts) {
-  const auto r = "\xef\xbf\xbd"s;
-  expect_read("\xe1\x80\xe2\xf0\x91\x92\xf1\xbf\x41", {r + r + r + r + "A", 0});
+std::string refused(const json& file) {
+  return message_of<DataError>([&] { from(file); });
 }
 
-TEST(Utf8, ZeroBytesAreNotText) {
-  Utf8Reader reader;
-  std::string text;
-  reader.feed("ab\0c"s, text);
-  EXPECT_EQ(reader.first_invalid(), 2u);
-  EXPECT_TRUE(reader.has_zero_byte());
-  EXPECT_EQ(text,
-            "ab\xef\xbf\xbd"
-            "c");
+TEST(Tokenizer, WhatIsNotSupportedIsRefusedByItsKey) {
+  const auto with = [](const char* name, const char* pointer, const json& value) {
+    auto file = fixture(name);
+    file[json::json_pointer(pointer)] = value;
+    return refused(file);
+  };
+  EXPECT_EQ(with("gpt2", "/model/dropout", 0.1), "t.json: model.dropout: is not supported");
+  EXPECT_EQ(with("gpt2", "/model/type", "WordPiece"),
+            "t.json: model.type: the model WordPiece is not supported, BPE is");
+  EXPECT_EQ(with("gpt2", "/model/end_of_word_suffix", "</w>"), "t.json: model.end_of_word_suffix: is not supported");
+  EXPECT_EQ(with("gpt2", "/model/fuse_unk", 3), "t.json: model.fuse_unk: is number, not true or false");
+  EXPECT_EQ(with("gpt2", "/model/surprise", 3), "t.json: model.surprise: is not supported");
+  EXPECT_EQ(with("gpt2", "/normalizer", {{"type", "Lowercase"}}).find("t.json: normalizer.type: the normalizer Lower"),
+            0u);
+  EXPECT_EQ(with("gpt2", "/pre_tokenizer/type", "Whitespace").find("t.json: pre_tokenizer.type: the pre-tokenizer"),
+            0u);
+  EXPECT_EQ(with("gpt2", "/decoder/type", "CTC").find("t.json: decoder.type: the decoder CTC is not supported"), 0u);
+  EXPECT_EQ(with("gpt2", "/post_processor/type", "BertProcessing").find("t.json: post_processor.type: the post-proc"),
+            0u);
+  const char* regex = "/pre_tokenizer/pretokenizers/0/pattern/Regex";
+  const std::string where = "t.json: pre_tokenizer.pretokenizers[0].pattern.Regex: the regular expression ";
+  EXPECT_EQ(with("llama3", regex, "a\\h"), where + "a\\h has '\\h' at byte 1, which is not supported");
+  EXPECT_EQ(with("llama3", regex, "[a&&b]"), where + "[a&&b] has '&&' at byte 2, which is not supported");
+  EXPECT_EQ(with("llama3", regex, "a*"), where + "a* matches the empty text, which is not supported");
+  EXPECT_EQ(with("llama3", regex, "(a"), where + "(a cannot be used: missing closing parenthesis");
+  EXPECT_NE(with("llama3", regex, "\\p{Nope}").find("'\\p{Nope}'"), std::string::npos);
+}
+
+TEST(Tokenizer, WrongFilesAreRefused) {
+  auto file = fixture("gpt2");
+  file["model"]["vocab"].erase("\u0120");
+  EXPECT_NE(refused(file).find("for the byte 32"), std::string::npos) << refused(file);
+  file = fixture("gpt2");
+  file["model"]["merges"].push_back("nothere x");
+  EXPECT_NE(refused(file).find("needs 'nothere', which is not in model.vocab"), std::string::npos) << refused(file);
+  file = fixture("gpt2");
+  file["model"]["vocab"]["twice"] = 5;
+  EXPECT_NE(refused(file).find("have the same id 5"), std::string::npos) << refused(file);
+  file["model"]["vocab"]["twice"] = 1 << 30;
+  EXPECT_NE(refused(file).find("the id 1073741824 of 'twice'"), std::string::npos) << refused(file);
+  file = fixture("gpt2");
+  file["added_tokens"][0]["id"] = 7;
+  EXPECT_NE(refused(file).find("added_tokens[0].id: '<|endoftext|>' has the id 7 here and 0"), std::string::npos);
+  EXPECT_EQ(message_of<DataError>([] { Tokenizer::parse("{}", "t.json"); }).find("t.json: model: is missing"), 0u);
+  EXPECT_EQ(message_of<DataError>([] { Tokenizer::parse("[", "t.json"); }).find("t.json: is not JSON"), 0u);
+  EXPECT_NE(message_of<DataError>([] { Tokenizer::parse(std::string(1 << 20, '['), "t.json"); }).find("nested"),
+            std::string::npos);
+  EXPECT_NE(message_of<DataError>([] { Tokenizer::read("/nowhere/t.json"); }).find("cannot read it: No such file"),
+            std::string::npos);
+  const Tokenizer gpt2 = Tokenizer::read(fixtures + "gpt2.json");
+  EXPECT_EQ(message_of<DataError>([&] { Encoder(gpt2).encode("ab\xff"); }), "byte 2 of the text is not valid UTF-8");
+  EXPECT_NE(message_of<DataError>([&] {
+              gpt2.decode(Ids{900}, SpecialTokens::keep);
+            }).find("token 900 is outside the vocabulary of 900"),
+            std::string::npos);
+}
+
+// The pairs' queue and the plain search agree: a word alone, and the same symbols below and above the limit.
+TEST(Tokenizer, LongWordsMergeAsShortOnes) {
+  const Tokenizer gpt2 = Tokenizer::read(fixtures + "gpt2.json");
+  Encoder encoder(gpt2);
+  const std::string word = "houseworldafter";
+  const Ids once = encoder.encode(word);
+  std::string spaced, digits;
+  Ids expected;
+  for (int i = 0; i < 100; ++i) {
+    spaced += word + "1";
+    expected.insert(expected.end(), once.begin(), once.end());
+    expected.push_back(*gpt2.id_of("1"));
+  }
+  EXPECT_EQ(encoder.encode(spaced), expected);
+  std::string joined;
+  for (int i = 0; i < 20000; ++i) joined += word;  // 300 kB without a space
+  EXPECT_EQ(gpt2.decode(encoder.encode(joined), SpecialTokens::keep), joined);
 }
 
 }  // namespace

@@ -1,0 +1,43 @@
+/// Documents to token files. SPDX-License-Identifier: Apache-2.0
+#include "io/data/document_sinks.hpp"
+
+#include "io/tokenizer/byte_tokenizer.hpp"
+
+namespace atl {
+
+void ByteSink::text(Side side, std::string_view piece) {
+  if (!inside_) tokens_ = {ByteTokenizer::begin_of_document};
+  inside_ = true;
+  ByteTokenizer::append(piece, tokens_);
+  files_.of(side).append(tokens_);
+  tokens_.clear();
+}
+
+void ByteSink::end(Side side, std::int64_t bytes) {
+  files_.of(side).append(std::vector<std::int32_t>{ByteTokenizer::end_of_document});
+  files_.of(side).end_document(bytes);
+  inside_ = false;
+}
+
+TokenizerSink::TokenizerSink(const Tokenizer& tokenizer, const DocumentMarks& marks, int threads,
+                             const TokenFiles& files)
+    : marks_(marks),
+      files_(files),
+      queue_(tokenizer, threads, [this](std::span<const std::int32_t> tokens) { write(tokens); }) {}
+
+void TokenizerSink::end(Side side, std::int64_t bytes) {
+  coming_.emplace_back(side, bytes);
+  queue_.push(std::move(text_));
+  text_.clear();
+}
+
+void TokenizerSink::write(std::span<const std::int32_t> tokens) {
+  const auto [side, bytes] = coming_.front();
+  coming_.pop_front();
+  std::vector<std::int32_t> marked(tokens.begin(), tokens.end());
+  add_marks(marks_, marked);
+  files_.of(side).append(marked);
+  files_.of(side).end_document(bytes);
+}
+
+}  // namespace atl
