@@ -1,12 +1,13 @@
 #!/usr/bin/env python3
 """Tokens of atoll against those of the `tokenizers` library. SPDX-License-Identifier: Apache-2.0
 
-    compare.py ENCODE_DOCUMENTS [--megabytes 2] [--vocab 3000] [--files FILE...] [--threads 1] [--kinds ...]
+    compare.py ENCODE_DOCUMENTS [--atoll PROGRAM] [--megabytes 2] [--vocab 3000] [--files FILE...] [--threads 1] [--kinds ...]
 
 Trains each kind of tokenizer, encodes mixed documents with both and compares every token. Exit code 77 where the
 library is not installed.
 """
 import argparse
+import json
 import os
 import pathlib
 import random
@@ -45,9 +46,30 @@ def documents(megabytes, files):
     return texts
 
 
+def compare_training(program, folder, texts):
+    """A tokenizer trained by `atoll tokenize --train-vocab` is the one that the library trains. Returns what differs."""
+    source = pathlib.Path(folder) / "texts"
+    source.mkdir()
+    for i, text in enumerate(texts):
+        (source / f"{i:06}").write_bytes(text.replace("\0", "").encode())
+    subprocess.run([program, "tokenize", source, "-o", folder + "/trained", "--train-vocab", "2000", "--eval-fraction", "0"],
+                   check=True, capture_output=True)
+    path = folder + "/trained/tokenizer.json"
+    ours = make.Tokenizer.from_file(path)
+    theirs = make.Tokenizer(make.models.BPE())
+    theirs.pre_tokenizer = ours.pre_tokenizer
+    make.train(theirs, 2000, ["<|begin_of_text|>", "<|end_of_text|>"], [t.replace("\0", "") for t in texts],
+               min_frequency=2, **make.BYTES)
+    models = [json.loads(t.to_str())["model"] for t in (ours, theirs)]
+    different = [key for key in ("vocab", "merges") if models[0][key] != models[1][key]]
+    print(f"training: {len(models[0]['merges'])} merges, {'different: ' + str(different) if different else 'the same'}")
+    return len(different)
+
+
 def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("program")
+    parser.add_argument("--atoll", help="the program: its training is compared too")
     parser.add_argument("--megabytes", type=float, default=2)
     parser.add_argument("--vocab", type=int, default=3000)
     parser.add_argument("--threads", type=int, default=1)
@@ -89,6 +111,8 @@ def main():
             wrong += differ
             print(f"{kind}: {total / 1e6:.1f} MB, {sum(map(len, expected))} tokens, {differ} of {len(texts)} documents "
                   f"differ; {options.threads} threads: {total / 1e6 / ours:.1f} MB/s, tokenizers {total / 1e6 / theirs:.1f} MB/s")
+        if options.atoll:
+            wrong += compare_training(options.atoll, folder, [t for t in make.corpus(5, 3000) if t.replace("\0", "")])
     return 1 if wrong else 0
 
 
