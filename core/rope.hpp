@@ -4,6 +4,7 @@
 
 #include "core/array.hpp"
 
+#include <cstdint>
 #include <vector>
 
 namespace atl {
@@ -25,5 +26,10 @@ enum class Rotation { forward, inverse };
 /// one.
 template <class T>
 void rope(const Exec& exec, Rotation rotation, const RopeTable<T>& table, std::size_t heads, View2<T> x);
+
+/// The forward rotation where row n is at positions(n), which is below the table's length.
+template <class T>
+void rope(const Exec& exec, View1<const std::int32_t> positions, const RopeTable<T>& table, std::size_t heads,
+          View2<T> x);
 
 }  // namespace atl
