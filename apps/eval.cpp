@@ -4,8 +4,10 @@
 #include "apps/raw_type.hpp"
 #include "io/data/batch_source.hpp"
 #include "io/data/data_sets.hpp"
+#include "io/data/token_file.hpp"
 #include "io/report/run_log.hpp"
 #include "io/saved_model.hpp"
+#include "io/tokenizer/byte_tokenizer.hpp"
 #include "model/evaluate.hpp"
 
 #include <fmt/format.h>
@@ -19,7 +21,7 @@ struct Arguments {
   std::string path;
   std::string data;
   std::optional<TokenType> raw_type;
-  std::int64_t sequence_length = 0, micro_batch = 0;
+  std::int64_t sequence_length = 0, micro_batch = 0, stride = 0, batches = 0;
   Precision precision = Precision::fp32;
   bool json = false;
 };
@@ -43,6 +45,11 @@ Subject find_subject(const Arguments& arguments) {
   config.data.raw_type = arguments.raw_type;
   if (!arguments.data.empty()) config.data.eval = arguments.data;
   if (arguments.sequence_length > 0) config.data.sequence_length = arguments.sequence_length;
+  if (arguments.stride > config.data.sequence_length && config.data.sequence_length > 0)
+    throw ConfigError(
+        fmt::format("--stride {}: larger than the windows of {} tokens, so that tokens would be left out; "
+                    "give a smaller one, or a larger --sequence-length",
+                    arguments.stride, config.data.sequence_length));
   if (config.data.eval.empty())
     throw ConfigError(
         fmt::format("{} does not say what its run was evaluated on (data.eval); give --data FILE", subject.model));
@@ -53,6 +60,14 @@ Subject find_subject(const Arguments& arguments) {
     throw ConfigError(
         fmt::format("{} does not say which synthetic language it learnt; give --data FILE", subject.model));
   return subject;
+}
+
+/// Bytes of the text that the counted targets are; 0: not known. Marks of documents count as tokens, and have no bytes.
+std::int64_t bytes_of(const TokenSource& source, std::int64_t byte_tokens, std::int64_t targets) {
+  const auto* const file = dynamic_cast<const TokenFile*>(&source);
+  if (file == nullptr) return 0;
+  if (file->tokenizer() == ByteTokenizer::name) return byte_tokens;
+  return targets == file->tokens() - 1 ? file->source_bytes() : 0;
 }
 
 template <class T>
@@ -73,10 +88,18 @@ int evaluate_model(const Arguments& arguments, const Subject& subject, const Run
   Llama<T> model(subject.info.config,
                  {micro_batch, config.data.sequence_length, Recompute::block, config.train.loss_chunk}, parameters);
   std::optional<EvaluationSource> evaluation;
-  collectively(
-      world, [&] { evaluation.emplace(source, config.data.sequence_length, world.size(), world.rank(), micro_batch); });
-  const Evaluation result = evaluate<T>(exec, model, world, evaluation->micro_batches(),
-                                        [&](std::int64_t i) { return evaluation->batch(i); });
+  collectively(world, [&] {
+    evaluation.emplace(source, config.data.sequence_length, world.size(), world.rank(), micro_batch,
+                       arguments.batches * micro_batch, arguments.stride);
+  });
+  std::int64_t byte_tokens = 0;  // targets that are a byte, where tokens are bytes
+  const Evaluation result = evaluate<T>(exec, model, world, evaluation->micro_batches(), [&](std::int64_t i) {
+    Batch batch = evaluation->batch(i);
+    for (const std::int32_t target : batch.targets) byte_tokens += target >= 0 && target < 256;
+    return batch;
+  });
+  byte_tokens = world.sum(byte_tokens);
+  const std::int64_t bytes = bytes_of(*source, byte_tokens, result.tokens);
 
   if (world.rank() == 0) {
     std::optional<LanguageFacts> language;
@@ -85,11 +108,24 @@ int evaluate_model(const Arguments& arguments, const Subject& subject, const Run
       nlohmann::ordered_json out{
           {"model", subject.model}, {"step", subject.info.step},         {"data", config.data.eval},
           {"loss", result.loss},    {"perplexity", result.perplexity()}, {"tokens", result.tokens}};
+      out["bytes"] = bytes > 0 ? nlohmann::ordered_json(bytes) : nlohmann::ordered_json();
+      if (bytes > 0) {
+        out["bits_per_byte"] = result.total / std::log(2.0) / static_cast<double>(bytes);
+        out["byte_perplexity"] = std::exp(result.total / static_cast<double>(bytes));
+      }
       if (language) out["floor_perplexity"] = language->floor;
       fmt::print("{}\n", out.dump());
     } else {
       fmt::print("perplexity {:.4f}  loss {:.5f} nats  {:.4f} bits per token  ({} tokens of {})\n", result.perplexity(),
                  result.loss, result.loss / std::log(2.0), result.tokens, config.data.eval);
+      if (bytes > 0)
+        fmt::print("per byte   {:.4f}  {:.4f} bits per byte  ({} bytes of text)\n",
+                   std::exp(result.total / static_cast<double>(bytes)),
+                   result.total / std::log(2.0) / static_cast<double>(bytes), bytes);
+      else
+        fmt::print("per byte   not known: {}\n", config.data.eval == synthetic_data
+                                                     ? "the synthetic language has no bytes"
+                                                     : "the data do not say the bytes of these tokens");
       if (language) fmt::print("floor      {:.4f}  (best possible for this language)\n", language->floor);
     }
   }
@@ -133,6 +169,13 @@ void add_eval(CLI::App& program, Command& chosen) {
                       "Token data, or \"synthetic\"; default: what the run was evaluated on");
   add_raw_type(*command, arguments->raw_type);
   command->add_option("--sequence-length", arguments->sequence_length, "Tokens of a window; default: those of the run")
+      ->check(CLI::PositiveNumber);
+  command
+      ->add_option("--stride", arguments->stride,
+                   "Windows begin every so many tokens: each token is counted once, with at least the windows' length "
+                   "less the stride as context; default: the length")
+      ->check(CLI::PositiveNumber);
+  command->add_option("--batches", arguments->batches, "Only the first micro-batches; default: all data")
       ->check(CLI::PositiveNumber);
   command->add_option("--micro-batch", arguments->micro_batch, "Sequences a rank evaluates at once")
       ->check(CLI::PositiveNumber);

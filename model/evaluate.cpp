@@ -6,17 +6,20 @@ namespace atl {
 template <class T>
 Evaluation evaluate(const Exec& exec, Llama<T>& model, const Communicator& world, std::int64_t batches,
                     const std::function<Batch(std::int64_t)>& batch_at) {
-  double loss = 0;
+  std::vector<double> losses;
   std::int64_t tokens = 0;
   for (std::int64_t i = 0; i < batches; ++i) {
     const Batch batch = batch_at(i);
     tokens += batch.target_count();
-    loss += model.forward(exec, batch);
+    losses.push_back(model.forward(exec, batch));
   }
   Evaluation result;
   result.tokens = world.sum(tokens);
-  const double total = world.sum(loss);
-  result.loss = result.tokens > 0 ? total / static_cast<double>(result.tokens) : 0.0;
+  // In the order of the micro-batches, whoever computed them.
+  const std::vector<double> all = world.all_gather(losses);
+  for (std::size_t i = 0; i < losses.size(); ++i)
+    for (std::size_t rank = 0; rank < all.size() / losses.size(); ++rank) result.total += all[rank * losses.size() + i];
+  result.loss = result.tokens > 0 ? result.total / static_cast<double>(result.tokens) : 0.0;
   return result;
 }
 

@@ -15,12 +15,13 @@
 
 namespace atl {
 
-Sequences::Sequences(std::shared_ptr<const TokenSource> source, std::int64_t T) : source_(std::move(source)), T_(T) {
-  ATOLL_REQUIRE(T >= 1);
+Sequences::Sequences(std::shared_ptr<const TokenSource> source, std::int64_t T, std::int64_t stride)
+    : source_(std::move(source)), T_(T), stride_(stride == 0 ? T : stride) {
+  ATOLL_REQUIRE(T >= 1 && stride_ >= 1 && stride_ <= T);
   const std::int64_t n = source_->tokens();
   if (n < 2)
     throw DataError(fmt::format("{}: has {} tokens; at least 2 are needed to predict one", source_->name(), n));
-  count_ = (n - 2) / T + 1;  // ceil((n - 1) / T)
+  count_ = n - 1 <= T ? 1 : (n - 2 - T) / stride_ + 2;  // 1 + ceil((n - 1 - T) / stride)
 }
 
 void clear(Batch& batch, std::size_t sequences, std::int64_t T) {
@@ -38,12 +39,13 @@ void Sequences::fill(std::span<const std::int64_t> indices, Batch& batch) const 
 
 void Sequences::fill_slot(std::int64_t index, Batch& batch, std::size_t slot) const {
   ATOLL_REQUIRE(index < count_);
-  const std::int64_t begin = index * T_;
+  const std::int64_t begin = index * stride_;
   std::vector<std::int32_t> window(static_cast<std::size_t>(std::min(T_ + 1, source_->tokens() - begin)));
   source_->read(begin, window);
   const auto at = static_cast<std::ptrdiff_t>(slot) * T_;
   std::copy(window.begin(), window.end() - 1, batch.tokens.begin() + at);
-  std::copy(window.begin() + 1, window.end(), batch.targets.begin() + at);
+  const std::ptrdiff_t counted_before = index == 0 ? 0 : static_cast<std::ptrdiff_t>(T_ - stride_);
+  std::copy(window.begin() + 1 + counted_before, window.end(), batch.targets.begin() + at + counted_before);
 }
 
 namespace {
@@ -118,15 +120,27 @@ std::vector<std::string> BatchSource::describe(std::int64_t positions) const {
 }
 
 EvaluationSource::EvaluationSource(std::shared_ptr<const TokenSource> source, std::int64_t T, int ranks, int rank,
-                                   std::int64_t micro_batch, std::int64_t limit)
-    : sequences_(std::move(source), T), ranks_(ranks), rank_(rank), micro_(micro_batch), used_(sequences_.count()) {
+                                   std::int64_t micro_batch, std::int64_t limit, std::int64_t stride)
+    : sequences_(std::move(source), T, stride),
+      ranks_(ranks),
+      rank_(rank),
+      micro_(micro_batch),
+      used_(sequences_.count()) {
   if (limit > 0) used_ = std::min(used_, limit);
 }
 
-std::int64_t EvaluationSource::micro_batches() const { return GroupShare{used_, ranks_, micro_}.micro_batches(); }
+std::int64_t EvaluationSource::micro_batches() const {
+  const std::int64_t world = micro_ * ranks_;
+  return (used_ + world - 1) / world;
+}
 
 void EvaluationSource::fill(std::int64_t micro_batch, Batch& batch) const {
-  sequences_.fill(GroupShare{used_, ranks_, micro_}.offsets(rank_, micro_batch), batch);
+  std::vector<std::int64_t> indices(static_cast<std::size_t>(micro_));
+  for (std::int64_t i = 0; i < micro_; ++i) {
+    const std::int64_t index = (micro_batch * ranks_ + rank_) * micro_ + i;
+    indices[static_cast<std::size_t>(i)] = index < used_ ? index : -1;
+  }
+  sequences_.fill(indices, batch);
 }
 
 Batch EvaluationSource::batch(std::int64_t micro_batch) const {

@@ -18,8 +18,10 @@ namespace atl {
 /// shorter: it is padded with token 0 and ignored targets.
 class Sequences {
  public:
-  /// DataError for a source of less than two tokens.
-  Sequences(std::shared_ptr<const TokenSource> source, std::int64_t T);
+  /// With a `stride` below T, for evaluation: sequence i has the inputs [i stride, i stride + T), and all but the first
+  /// one count only their last `stride` targets, those that no earlier one counts: each has at least T - stride tokens
+  /// of context before its input, or all there are. 0: T. DataError for a source of less than two tokens.
+  Sequences(std::shared_ptr<const TokenSource> source, std::int64_t T, std::int64_t stride = 0);
 
   std::int64_t count() const { return count_; }
   std::int64_t length() const { return T_; }
@@ -32,7 +34,7 @@ class Sequences {
 
  private:
   std::shared_ptr<const TokenSource> source_;
-  std::int64_t T_, count_;
+  std::int64_t T_, stride_, count_;
 };
 
 /// A batch of `sequences` sequences of T tokens, all of them empty.
@@ -73,12 +75,13 @@ class BatchSource {
   MixtureOrder order_;
 };
 
-/// Evaluation order: all sequences (or the first `limit` of them, where it is not 0), in order, dealt to the ranks one
-/// by one. Every rank has the same number of micro-batches, padded with empty sequences.
+/// Evaluation order: all sequences (or the first `limit` of them, where it is not 0), in order, cut into micro-batches
+/// that no number of ranks changes, the last one padded with empty sequences; they are dealt to the ranks one by one,
+/// empty ones where a rank has none left. So each is computed alike on any grid.
 class EvaluationSource {
  public:
   EvaluationSource(std::shared_ptr<const TokenSource> source, std::int64_t T, int ranks, int rank,
-                   std::int64_t micro_batch, std::int64_t limit = 0);
+                   std::int64_t micro_batch, std::int64_t limit = 0, std::int64_t stride = 0);
 
   const Sequences& sequences() const { return sequences_; }
   std::int64_t micro_batches() const;
