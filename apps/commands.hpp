@@ -13,6 +13,7 @@ using Command = std::function<int()>;
 // Each adds its subcommand with its options to `program`, and sets `chosen` when it is the one on the command line.
 void add_train(CLI::App& program, Command& chosen);
 void add_eval(CLI::App& program, Command& chosen);
+void add_generate(CLI::App& program, Command& chosen);
 void add_tokenize(CLI::App& program, Command& chosen);
 void add_data(CLI::App& program, Command& chosen);
 void add_export(CLI::App& program, Command& chosen);

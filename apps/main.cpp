@@ -39,6 +39,7 @@ int main(int argc, char** argv) {
   Command chosen;
   add_train(program, chosen);
   add_eval(program, chosen);
+  add_generate(program, chosen);
   add_tokenize(program, chosen);
   add_data(program, chosen);
   add_export(program, chosen);

@@ -1,0 +1,124 @@
+/// `atoll generate`, and what `atoll eval` says of windows and bytes. SPDX-License-Identifier: Apache-2.0
+#include "tests/apps/program.hpp"
+
+#include <cmath>
+
+namespace atl {
+namespace {
+
+const std::string model = std::string(ATOLL_SOURCE_DIR) + "/tests/fixtures/generate.h5";
+
+Outcome generate(const ScratchFolder& folder, int ranks, std::vector<std::string> arguments) {
+  arguments.insert(arguments.begin(), {"generate", model});
+  return run_program(folder, ranks, arguments);
+}
+
+std::vector<nlohmann::json> lines(const Outcome& outcome) {
+  EXPECT_EQ(outcome.code, 0) << outcome.err;
+  std::istringstream in(outcome.out);
+  std::vector<nlohmann::json> all;
+  for (std::string line; std::getline(in, line);) all.push_back(nlohmann::json::parse(line));
+  return all;
+}
+
+TEST(GenerateProgram, SameSeedSameTextOnAnyNumberOfRanks) {
+  const ScratchFolder folder;
+  const std::vector<std::string> arguments{"--tokenizer", "bytes",     "--prompt", "It was",       "--prompt",
+                                           "x",           "--samples", "2",        "--max-tokens", "12",
+                                           "--top-k",     "90",        "--json",   "--seed",       "7"};
+  const auto one = lines(generate(folder, 1, arguments));
+  ASSERT_EQ(one.size(), 4u);
+  EXPECT_EQ(lines(generate(folder, 3, arguments)), one);
+  EXPECT_EQ(one[2].at("prompt"), "x");
+  EXPECT_EQ(one[3].at("sample"), 1);
+  EXPECT_NE(one[0].at("tokens"), one[1].at("tokens"));
+  for (const auto& line : one) {
+    EXPECT_EQ(line.at("finish"), "length");
+    EXPECT_EQ(line.at("tokens").size(), 12u);
+  }
+  auto other = arguments;
+  other.back() = "8";
+  EXPECT_NE(lines(generate(folder, 1, other)), one);
+}
+
+TEST(GenerateProgram, PrintsPromptAndTextOfIds) {
+  const ScratchFolder folder;
+  const Outcome plain =
+      generate(folder, 1, {"--tokenizer", "ids", "--prompt", "1 2 3", "--greedy", "--max-tokens", "5"});
+  EXPECT_EQ(plain.code, 0) << plain.err;
+  std::istringstream words(plain.out);
+  std::vector<int> ids;
+  for (int id; words >> id;) ids.push_back(id);
+  ASSERT_EQ(ids.size(), 8u) << plain.out;
+  EXPECT_EQ(std::vector<int>(ids.begin(), ids.begin() + 3), (std::vector<int>{1, 2, 3}));
+  // A prompt from a file, and an end at a token.
+  const std::string prompt = folder.write("prompt", "1 2\n3\n");
+  const auto stopped = lines(generate(folder, 1,
+                                      {"--tokenizer", "ids", "--prompt-file", prompt, "--temperature", "0", "--json",
+                                       "--stop-token", std::to_string(ids[4])}));
+  ASSERT_EQ(stopped.size(), 1u);
+  EXPECT_EQ(stopped[0].at("finish"), "stop");
+  EXPECT_EQ(stopped[0].at("tokens"), nlohmann::json(std::vector<int>(ids.begin() + 3, ids.begin() + 5)));
+}
+
+TEST(GenerateProgram, PrintsWholeCharactersOnly) {
+  const ScratchFolder folder;
+  const Outcome raw = generate(folder, 1, {"--tokenizer", "bytes", "--prompt", "a", "--max-tokens", "60", "--no-echo"});
+  ASSERT_EQ(raw.code, 0) << raw.err;
+  // The text of random bytes has invalid ones; what is printed has none, as the JSON parser would tell.
+  EXPECT_NO_THROW(nlohmann::json(raw.out).dump());
+  EXPECT_NE(raw.out.find("\xef\xbf\xbd"), std::string::npos);
+}
+
+TEST(GenerateProgram, RefusesWithTheReason) {
+  const ScratchFolder folder;
+  const std::vector<std::pair<std::vector<std::string>, std::string>> wrong{
+      {{"--prompt", "x"}, "does not say its tokenizer"},
+      {{"--tokenizer", "words", "--prompt", "x"}, "--tokenizer words: no such file"},
+      {{"--tokenizer", "ids"}, "the prompt has no token"},
+      {{"--tokenizer", "ids", "--prompt", "7 258"}, "'258' is not a token id in [0, 258)"},
+      {{"--tokenizer", "ids", "--prompt", "7", "--top-p", "2"}, "--top-p 2"},
+      {{"--tokenizer", "ids", "--prompt", "7", "--max-tokens", "128"}, "are more than the 128 positions"},
+      {{"--tokenizer", "ids", "--prompt-file", folder / "missing"}, "missing: cannot be read"}};
+  for (const auto& [arguments, message] : wrong) {
+    const Outcome outcome = generate(folder, 2, arguments);
+    EXPECT_EQ(outcome.code, 2) << message;
+    EXPECT_EQ(occurrences(outcome.err, "error:"), 1u) << outcome.err;
+    EXPECT_NE(outcome.err.find(message), std::string::npos) << outcome.err;
+  }
+}
+
+TEST(EvalProgram, CountsBytesAndWindows) {
+  const ScratchFolder folder;
+  std::string text;
+  for (int i = 0; i < 40; ++i) text += "line " + std::to_string(i * i) + "\n";
+  const std::string in = folder.write("text/a.txt", text);
+  ASSERT_EQ(run_program(folder, 0, {"tokenize", in, "--output", folder / "tokens", "--eval-fraction", "0"}).code, 0);
+  const auto eval = [&](int ranks, std::vector<std::string> more) {
+    std::vector<std::string> all{"eval", model, "--json", "--data", folder / "tokens/train.h5", "--sequence-length",
+                                 "32"};
+    all.insert(all.end(), more.begin(), more.end());
+    const Outcome outcome = run_program(folder, ranks, all);
+    EXPECT_EQ(outcome.code, 0) << outcome.err;
+    return outcome.code == 0 ? outcome.json() : nlohmann::json();
+  };
+  const auto whole = eval(1, {}), strided = eval(1, {"--stride", "8", "--micro-batch", "2"});
+  EXPECT_EQ(whole.at("bytes"), text.size());
+  EXPECT_EQ(strided.at("bytes"), text.size());
+  EXPECT_EQ(strided.at("tokens"), whole.at("tokens"));
+  EXPECT_NE(strided.at("loss"), whole.at("loss"));
+  EXPECT_NEAR(whole.at("bits_per_byte").get<double>(),
+              whole.at("loss").get<double>() * whole.at("tokens").get<double>() / std::log(2.0) / text.size(), 1e-12);
+  // The same number, every digit of it, on other grids.
+  EXPECT_EQ(eval(3, {"--stride", "8", "--micro-batch", "2"}), strided);
+  const auto part = eval(2, {"--batches", "2", "--micro-batch", "2"});
+  EXPECT_EQ(part.at("tokens"), 4 * 32);
+  EXPECT_EQ(part.at("bytes"), 4 * 32);
+  const Outcome wide = run_program(
+      folder, 2, {"eval", model, "--data", folder / "tokens/train.h5", "--sequence-length", "32", "--stride", "33"});
+  EXPECT_EQ(wide.code, 2);
+  EXPECT_NE(wide.err.find("--stride 33"), std::string::npos) << wide.err;
+}
+
+}  // namespace
+}  // namespace atl
