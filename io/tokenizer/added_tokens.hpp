@@ -37,17 +37,17 @@ class AddedTokenFinder {
     std::size_t done = 0, from = 0;
     Match match;
     while (next(text, from, done, match)) {
-      if (done < match.range.begin) visit(-1, Range{done, match.range.begin});
+      if (done < match.range.begin) visit(-1, TextRange{done, match.range.begin});
       visit(match.id, match.range);
       done = match.range.end;
     }
-    if (done < text.size()) visit(-1, Range{done, text.size()});
+    if (done < text.size()) visit(-1, TextRange{done, text.size()});
   }
 
  private:
   struct Match {
     std::int32_t id = -1;
-    Range range;
+    TextRange range;
   };
   struct Node {
     std::vector<std::pair<char, std::uint32_t>> next;  // few, so looked through

@@ -81,11 +81,11 @@ Pattern Pattern::regex(std::string_view oniguruma, const std::string& where) {
   return pattern;
 }
 
-std::optional<Range> Pattern::find(PatternScratch& scratch, std::string_view text, std::size_t from) const {
+std::optional<TextRange> Pattern::find(PatternScratch& scratch, std::string_view text, std::size_t from) const {
   if (code_ == nullptr) {
     const std::size_t begin = text.find(literal_, from);
     if (begin == std::string_view::npos) return std::nullopt;
-    return Range{begin, begin + literal_.size()};
+    return TextRange{begin, begin + literal_.size()};
   }
   const auto match = compiled_to_machine_code_ ? pcre2_jit_match : pcre2_match;
   const int result = match(code_.get(), bytes_of(text), text.size(), from, PCRE2_NO_UTF_CHECK, scratch.data_.get(),
@@ -97,7 +97,7 @@ std::optional<Range> Pattern::find(PatternScratch& scratch, std::string_view tex
   }
   const PCRE2_SIZE* found = pcre2_get_ovector_pointer(scratch.data_.get());
   if (found[1] <= found[0]) throw DataError(where_ + ": the regular expression matched the empty text");
-  return Range{found[0], found[1]};
+  return TextRange{found[0], found[1]};
 }
 
 }  // namespace atl

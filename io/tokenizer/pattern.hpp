@@ -15,7 +15,7 @@ struct pcre2_real_jit_stack_8;
 namespace atl {
 
 /// [begin, end) of a text, in bytes.
-struct Range {
+struct TextRange {
   std::size_t begin = 0, end = 0;
 };
 
@@ -47,7 +47,7 @@ class Pattern {
   static Pattern literal(std::string_view text, const std::string& where);
 
   /// The first match in valid UTF-8 `text` at or after `from`. DataError when the pattern takes too many steps.
-  std::optional<Range> find(PatternScratch& scratch, std::string_view text, std::size_t from) const;
+  std::optional<TextRange> find(PatternScratch& scratch, std::string_view text, std::size_t from) const;
 
  private:
   struct Free {

@@ -120,12 +120,12 @@ void PreTokenizer::run(std::size_t step, std::string_view text, bool at_start, S
 void PreTokenizer::run_split(std::size_t step, std::string_view text, bool at_start, Scratch& scratch,
                              const Visit& visit) const {
   const Step& s = steps_[step];
-  const auto emit = [&](Range range) {
+  const auto emit = [&](TextRange range) {
     run(step + 1, text.substr(range.begin, range.end - range.begin), at_start && range.begin == 0, scratch, visit);
   };
   const bool merges = s.behavior != SplitBehavior::isolated && s.behavior != SplitBehavior::removed;
   std::vector<Part> parts;  // of those behaviors that merge
-  const auto found = [&](Range range, bool match) {
+  const auto found = [&](TextRange range, bool match) {
     if (range.begin == range.end) return;
     if (merges) {
       parts.push_back({range, match != s.invert});
@@ -153,7 +153,7 @@ void PreTokenizer::run_split(std::size_t step, std::string_view text, bool at_st
     return;
   }
   for (std::size_t i = 0; i < parts.size();) {
-    Range whole = parts[i].range;
+    TextRange whole = parts[i].range;
     const bool match = parts[i].match;
     std::size_t next = i + 1;
     if (s.behavior == SplitBehavior::contiguous) {

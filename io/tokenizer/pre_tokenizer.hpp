@@ -46,7 +46,7 @@ class PreTokenizer {
     bool cut = true;  // of metaspace: a word begins at each replacement
   };
   struct Part {
-    Range range;
+    TextRange range;
     bool match;
   };
   void add(const JsonObject& object);

@@ -49,11 +49,11 @@ void Encoder::walk(std::string_view text, const PreTokenizer::Visit& word,
     throw DataError(fmt::format("byte {} of the text is not valid UTF-8", *invalid));
   }
   const Tokenizer& t = *tokenizer_;
-  t.as_written_.split(text, [&](std::int32_t id, Range outer) {
+  t.as_written_.split(text, [&](std::int32_t id, TextRange outer) {
     if (id >= 0) return added(id);
     const std::string_view part =
         t.normalizer_.apply(text.substr(outer.begin, outer.end - outer.begin), scratch_.pattern, normalized_);
-    t.as_normalized_.split(part, [&](std::int32_t inner_id, Range inner) {
+    t.as_normalized_.split(part, [&](std::int32_t inner_id, TextRange inner) {
       if (inner_id >= 0) return added(inner_id);
       t.pre_tokenizer_.split(part.substr(inner.begin, inner.end - inner.begin), outer.begin + inner.begin == 0,
                              scratch_, word);
