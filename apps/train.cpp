@@ -113,7 +113,7 @@ int train(const RunConfig& config, const LlamaConfig& llama, const Runtime& runt
     made_source.emplace(data.train, config.data.sequence_length, static_cast<std::uint64_t>(config.run.seed));
     made_source->require_sequences(schedule.world_batch());
     if (data.eval)
-      evaluation.emplace(data.eval, config.data.sequence_length, world.size(), world.rank(), schedule.width(),
+      evaluation.emplace(data.eval, config.data.sequence_length, world.size(), world.rank(), schedule.least_width(),
                          config.eval.batches * schedule.world_batch());
   });
   const BatchSource& source = *made_source;

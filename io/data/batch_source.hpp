@@ -77,7 +77,8 @@ class BatchSource {
 
 /// Evaluation order: all sequences (or the first `limit` of them, where it is not 0), in order, cut into micro-batches
 /// that no number of ranks changes, the last one padded with empty sequences; they are dealt to the ranks one by one,
-/// empty ones where a rank has none left. So each is computed alike on any grid.
+/// empty ones where a rank has none left. So each is computed alike on any grid. `micro_batch` is the same on all
+/// ranks.
 class EvaluationSource {
  public:
   EvaluationSource(std::shared_ptr<const TokenSource> source, std::int64_t T, int ranks, int rank,

@@ -44,12 +44,15 @@ GroupShare group_share(const TrainOptions& options, int ranks) {
 }
 
 StepSchedule::StepSchedule(const ProcessGrid& grid, const TrainOptions& options)
-    : share_(group_share(options, grid.shape().ranks())), rank_in_group_(grid.rank_in_group()) {
+    : share_(group_share(options, grid.shape().ranks())),
+      rank_in_group_(grid.rank_in_group()),
+      least_width_(share_.width()) {
   for (int group = 0; group < grid.number_of_groups(); ++group) {
     const auto& shape = grid.groups()[static_cast<std::size_t>(group)];
-    const std::int64_t batch = group_share(options, shape.ranks()).batch;
-    if (group < grid.group()) first_ += batch;
-    world_batch_ += batch;
+    const GroupShare share = group_share(options, shape.ranks());
+    if (group < grid.group()) first_ += share.batch;
+    world_batch_ += share.batch;
+    least_width_ = std::min(least_width_, share.width());
   }
 }
 

@@ -39,6 +39,7 @@ class StepSchedule {
   std::int64_t group_batch() const { return share_.batch; }              ///< of this rank's group
   std::int64_t micro_batches() const { return share_.micro_batches(); }  ///< A, of this rank's group
   std::int64_t width() const { return share_.width(); }                  ///< sequences of a micro-batch
+  std::int64_t least_width() const { return least_width_; }              ///< over all groups: what any rank can hold
 
   /// width() positions of this rank's micro-batch in the step that starts at `cursor`; -1 is an empty slot.
   std::vector<std::int64_t> positions(std::int64_t cursor, std::int64_t micro_batch) const;
@@ -47,6 +48,7 @@ class StepSchedule {
   GroupShare share_;
   int rank_in_group_;
   std::int64_t world_batch_ = 0;
+  std::int64_t least_width_;
   std::int64_t first_ = 0;  // of this group in a step
 };
 

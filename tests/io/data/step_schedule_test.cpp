@@ -109,16 +109,19 @@ std::vector<std::vector<std::int64_t>> groups_of_step(const std::vector<GroupSha
   std::vector<std::vector<std::int64_t>> all(shapes.size());
   int ranks = 0;
   for (const GroupShape& shape : shapes) ranks += shape.ranks();
-  std::set<std::int64_t> world_batches;
+  std::set<std::int64_t> world_batches, widths, least;
   for (int rank = 0; rank < ranks; ++rank) {
     const ProcessGrid grid(shapes, rank, order);
     const StepSchedule schedule(grid, options);
     world_batches.insert(schedule.world_batch());
+    widths.insert(schedule.width());
+    least.insert(schedule.least_width());
     for (std::int64_t a = 0; a < schedule.micro_batches(); ++a)
       for (const auto position : schedule.positions(cursor, a))
         if (position >= 0) all[static_cast<std::size_t>(grid.group())].push_back(position);
   }
   EXPECT_EQ(world_batches.size(), 1u);
+  EXPECT_EQ(least, std::set<std::int64_t>{*widths.begin()});
   for (auto& group : all) std::sort(group.begin(), group.end());
   return all;
 }
