@@ -4,6 +4,7 @@
 #include "core/tile.hpp"
 
 #include <algorithm>
+#include <limits>
 #include <type_traits>
 
 namespace atl {
@@ -16,14 +17,19 @@ constexpr int largest_block = vector_kernels ? 64 : 32, smallest_block = vector_
 
 constexpr int round_up(int n, int multiple) { return (n + multiple - 1) / multiple * multiple; }
 
+// A score that any other one is above, and whose difference to itself is 0: where a query has seen no key yet.
+template <class R>
+constexpr R largest_finite = std::numeric_limits<R>::max();
+
 /// What both kernels know of the shapes, as int for device arithmetic.
 template <class T>
 struct Dimensions {
   using R = Accumulator<T>;
   int length, query_heads, key_value_heads, head, padded_head, width, blocks;
   R scale;
+  const std::int32_t* first_keys;  ///< null: every query sees all keys before it
 
-  Dimensions(const AttentionShape& shape, int b)
+  Dimensions(const AttentionShape& shape, int b, const std::int32_t* first = nullptr)
       : length(static_cast<int>(shape.length)),
         query_heads(static_cast<int>(shape.query_heads)),
         key_value_heads(static_cast<int>(shape.key_value_heads)),
@@ -31,8 +37,15 @@ struct Dimensions {
         padded_head(round_up(head, tile_columns<R>)),
         width(static_cast<int>(shape.width())),
         blocks((length + b - 1) / b),
-        scale(R(1) / std::sqrt(R(head))) {}
+        scale(R(1) / std::sqrt(R(head))),
+        first_keys(first) {}
   KOKKOS_INLINE_FUNCTION int group() const { return query_heads / key_value_heads; }
+  /// First key that a query sees; of one beyond the end, that of the last query.
+  KOKKOS_INLINE_FUNCTION int first_key(int sequence, int query) const {
+    if (first_keys == nullptr) return 0;
+    const int last = length - 1;
+    return first_keys[static_cast<std::size_t>(sequence) * length + (query < last ? query : last)];
+  }
 };
 
 /// Rows [first, first + b) of one head into scratch (b, padded_head), zeros beyond the end, times `factor`.
@@ -95,18 +108,20 @@ struct Forward {
     const int first_query = query_block * b;
     load_columns<b>(member, n, base + head * n.head, n.width, first_query, n.scale, qt);
     team_for(member, b, [&](const int i) {
-      row_max[i] = -INFINITY;
+      row_max[i] = -largest_finite<R>;
       row_sum[i] = 0;
       for (int d = 0; d < n.padded_head; ++d) o[i * n.padded_head + d] = 0;
     });
 
-    for (int key_block = 0; key_block <= query_block; ++key_block) {
+    const int last_first_key = n.first_key(sequence, first_query + b - 1);
+    for (int key_block = n.first_key(sequence, first_query) / b; key_block <= query_block; ++key_block) {
       member.team_barrier();
       load_rows<b>(member, n, keys, n.width, key_block * b, R(1), k);
       load_rows<b>(member, n, values, n.width, key_block * b, R(1), v);
       member.team_barrier();
       tile_product(member, b, b, n.padded_head, k, n.padded_head, 1, qt, b, Store::overwrite, st, b);
       member.team_barrier();
+      if (last_first_key > key_block * b) hide_keys(member, sequence, first_query, key_block * b, st);
       softmax(member, key_block == query_block, st, row_max, row_sum, rescale);
       member.team_barrier();
       team_for(member, b, [&](const int i) {
@@ -125,6 +140,15 @@ struct Forward {
       lse[(static_cast<std::size_t>(sequence) * n.query_heads + head) * n.length + t] =
           row_max[i] + math::log(row_sum[i]);
     });
+  }
+
+  /// Keys before the first one that a query sees count as nothing.
+  KOKKOS_FUNCTION void hide_keys(const TeamMember& member, int sequence, int first_query, int first_key, R* st) const {
+    team_for(member, b, [&](const int i) {
+      const int hidden = n.first_key(sequence, first_query + i) - first_key;
+      for (int j = 0; j < (hidden < b ? hidden : b); ++j) st[j * b + i] = -INFINITY;
+    });
+    member.team_barrier();
   }
 
   /// Scores st (keys, queries) become e^(score - row_max), with the largest score and the sum so far brought up to
@@ -214,7 +238,8 @@ struct Backward {
         const R* const head_lse = lse + (static_cast<std::size_t>(sequence) * n.query_heads + head) * n.length;
         const R* const head_delta = delta + (static_cast<std::size_t>(sequence) * n.query_heads + head) * n.length;
         for (int query_block = key_block; query_block < n.blocks; ++query_block) {
-          const int first_query = query_block * b;
+          const int first_query = query_block * b, first_key_block = n.first_key(sequence, first_query) / b;
+          if (first_key_block > key_block) break;  // nor does a later query see these keys
           member.team_barrier();
           load_rows<b>(member, n, base + head * n.head, n.width, first_query, n.scale, q);
           load_rows<b>(member, n, dout + first_row * n.query_heads * n.head + head * n.head, n.query_heads * n.head,
@@ -228,6 +253,7 @@ struct Backward {
             R* const dsrow = ds + i * b;
             const int t = first_query + i;
             const int visible = t >= n.length ? 0 : (key_block == query_block ? i + 1 : b);
+            const int hidden = n.first_key(sequence, t) - first_key;
             const R row_lse = t < n.length ? head_lse[t] : R(0), row_delta = t < n.length ? head_delta[t] : R(0);
             for (int j = 0; j < b; ++j) {
               const R value = fast_exp(prow[j] - row_lse);
@@ -235,6 +261,7 @@ struct Backward {
               dsrow[j] = value * (dsrow[j] - row_delta);
             }
             for (int j = visible; j < b; ++j) prow[j] = dsrow[j] = 0;
+            for (int j = 0; j < (hidden < b ? hidden : b); ++j) prow[j] = dsrow[j] = 0;
           });
           member.team_barrier();
           tile_product(member, b, n.padded_head, b, p, 1, b, dy, n.padded_head, Store::add, dv, n.padded_head);
@@ -246,7 +273,7 @@ struct Backward {
             R* const to = dqueries + (first_row + static_cast<std::size_t>(first_query + i)) * dqueries_width +
                           static_cast<std::size_t>(head * n.head);
             const R* const from = dq + i * n.padded_head;
-            if (key_block == 0)
+            if (key_block == first_key_block)
               for (int d = 0; d < n.head; ++d) to[d] = n.scale * from[d];
             else
               for (int d = 0; d < n.head; ++d) to[d] += n.scale * from[d];
@@ -300,22 +327,23 @@ void round_queries(const Exec& exec, const AttentionShape& shape, const R* from,
       });
 }
 
-void check(const AttentionShape& shape, std::size_t rows, std::size_t columns) {
+void check(const AttentionShape& shape, std::size_t rows, std::size_t columns, std::size_t first_keys) {
   ATOLL_REQUIRE(shape.key_value_heads > 0 && shape.query_heads % shape.key_value_heads == 0);
   ATOLL_REQUIRE(rows == shape.sequences * shape.length && columns == shape.width());
+  ATOLL_REQUIRE(first_keys == 0 || first_keys == rows);
 }
 
 }  // namespace
 
 template <class T>
 void attention(const Exec& exec, const AttentionShape& shape, View2<const T> qkv, View2<T> out,
-               View1<Accumulator<T>> lse) {
-  check(shape, qkv.extent(0), qkv.extent(1));
+               View1<Accumulator<T>> lse, View1<const std::int32_t> first_keys) {
+  check(shape, qkv.extent(0), qkv.extent(1), first_keys.extent(0));
   const auto bytes = [&](auto b) {
     return Forward<T, b.value>::scratch_elements(Dimensions<T>(shape, b.value)) * sizeof(Accumulator<T>);
   };
   with_block(shape, bytes, [&](auto b) {
-    const Dimensions<T> n(shape, b.value);
+    const Dimensions<T> n(shape, b.value, first_keys.data());
     for_each_team("atoll::attention", exec, shape.sequences * shape.query_heads * static_cast<std::size_t>(n.blocks),
                   Forward<T, b.value>{n, qkv.data(), out.data(), lse.data()}, bytes(b));
   });
@@ -324,9 +352,9 @@ void attention(const Exec& exec, const AttentionShape& shape, View2<const T> qkv
 template <class T>
 void attention_backward(const Exec& exec, const AttentionShape& shape, View2<const T> qkv, View2<const T> out,
                         View2<const T> dout, View1<const Accumulator<T>> lse, View2<T> dqkv,
-                        View1<Accumulator<T>> workspace) {
+                        View1<Accumulator<T>> workspace, View1<const std::int32_t> first_keys) {
   using R = Accumulator<T>;
-  check(shape, qkv.extent(0), qkv.extent(1));
+  check(shape, qkv.extent(0), qkv.extent(1), first_keys.extent(0));
   ATOLL_REQUIRE(workspace.extent(0) >= attention_workspace<T>(shape));
   R* const delta = workspace.data();
   const auto heads = static_cast<int>(shape.query_heads), head_size = static_cast<int>(shape.head_size),
@@ -354,17 +382,19 @@ void attention_backward(const Exec& exec, const AttentionShape& shape, View2<con
   const std::size_t dqueries_width = std::is_same_v<T, R> ? shape.width() : width;
   with_block(shape, bytes, [&](auto b) {
     for_each_team("atoll::attention_backward", exec, shape.sequences * shape.key_value_heads,
-                  Backward<T, b.value>{Dimensions<T>(shape, b.value), qkv.data(), dout.data(), lse.data(), delta,
-                                       dqkv.data(), dqueries, dqueries_width},
+                  Backward<T, b.value>{Dimensions<T>(shape, b.value, first_keys.data()), qkv.data(), dout.data(),
+                                       lse.data(), delta, dqkv.data(), dqueries, dqueries_width},
                   bytes(b));
   });
   if constexpr (!std::is_same_v<T, R>) round_queries(exec, shape, dqueries, dqkv);
 }
 
-#define ATOLL_INSTANTIATE(T)                                                                                       \
-  template void attention<T>(const Exec&, const AttentionShape&, View2<const T>, View2<T>, View1<Accumulator<T>>); \
-  template void attention_backward<T>(const Exec&, const AttentionShape&, View2<const T>, View2<const T>,          \
-                                      View2<const T>, View1<const Accumulator<T>>, View2<T>, View1<Accumulator<T>>);
+#define ATOLL_INSTANTIATE(T)                                                                                        \
+  template void attention<T>(const Exec&, const AttentionShape&, View2<const T>, View2<T>, View1<Accumulator<T>>,   \
+                             View1<const std::int32_t>);                                                            \
+  template void attention_backward<T>(const Exec&, const AttentionShape&, View2<const T>, View2<const T>,           \
+                                      View2<const T>, View1<const Accumulator<T>>, View2<T>, View1<Accumulator<T>>, \
+                                      View1<const std::int32_t>);
 ATOLL_INSTANTIATE(float)
 ATOLL_INSTANTIATE(double)
 ATOLL_INSTANTIATE(bf16)

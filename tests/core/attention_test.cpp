@@ -30,22 +30,29 @@ struct Attended {
   std::vector<Accumulator<T>> lse;
 };
 
+/// Empty, or for each row the first key that it sees.
+using FirstKeys = std::vector<std::int32_t>;
+View1<const std::int32_t> on_device(const FirstKeys& first_keys) {
+  return first_keys.empty() ? View1<const std::int32_t>() : View1<const std::int32_t>(device(first_keys));
+}
+
 template <class T>
-Attended<T> forward(const Shape& n, const std::vector<T>& qkv) {
+Attended<T> forward(const Shape& n, const std::vector<T>& qkv, const FirstKeys& first_keys = {}) {
   // NaN where nothing may be read.
   const auto out = device(std::vector<T>(rows(n) * out_width(n), T(nan<float>)), rows(n), out_width(n));
   const auto lse = device(std::vector<Accumulator<T>>(rows(n) * n.query_heads, nan<float>));
-  attention<T>(Exec(), n, device(qkv, rows(n), n.width()), out, lse);
+  attention<T>(Exec(), n, device(qkv, rows(n), n.width()), out, lse, on_device(first_keys));
   return {host(out), host(lse)};
 }
 
 template <class T>
-std::vector<T> backward(const Shape& n, const std::vector<T>& qkv, const std::vector<T>& dout) {
-  const auto y = forward(n, qkv);
+std::vector<T> backward(const Shape& n, const std::vector<T>& qkv, const std::vector<T>& dout,
+                        const FirstKeys& first_keys = {}) {
+  const auto y = forward(n, qkv, first_keys);
   const auto dqkv = device(std::vector<T>(qkv.size(), T(nan<float>)), rows(n), n.width());
   const auto workspace = device(std::vector<Accumulator<T>>(attention_workspace<T>(n), nan<float>));
   attention_backward<T>(Exec(), n, device(qkv, rows(n), n.width()), device(y.out, rows(n), out_width(n)),
-                        device(dout, rows(n), out_width(n)), device(y.lse), dqkv, workspace);
+                        device(dout, rows(n), out_width(n)), device(y.lse), dqkv, workspace, on_device(first_keys));
   return host(dqkv);
 }
 
@@ -205,6 +212,127 @@ TEST(AttentionGradient, MatchesFiniteDifferencesOfEachPart) {
   }
 }
 
+// Documents packed into sequences, as lengths that fill a sequence: of one token, ends on and around the edges of
+// blocks, documents that hide whole blocks of keys, and the same in no two sequences of a batch.
+struct Packed {
+  Shape shape;
+  std::vector<std::vector<std::size_t>> documents;  // of each sequence
+
+  FirstKeys first_keys() const {
+    FirstKeys all;
+    for (const auto& lengths : documents) {
+      std::int32_t begin = 0;
+      for (const std::size_t length : lengths) {
+        all.insert(all.end(), length, begin);
+        begin += static_cast<std::int32_t>(length);
+      }
+    }
+    return all;
+  }
+};
+const Packed packed[] = {{{2, 23, 4, 2, 8}, {{5, 1, 11, 6}, {23}}},
+                         {{2, 130, 4, 2, 12}, {{64, 66}, {1, 62, 2, 65}}},
+                         {{1, 200, 2, 1, 64}, {{100, 1, 99}}},
+                         {{2, 330, 2, 1, 20}, {{10, 130, 190}, {129, 3, 3, 57, 138}}},
+                         {{1, 70, 1, 1, 8}, {std::vector<std::size_t>(70, 1)}}};
+
+/// f(document's shape, rows of it in the batch, its first row) for all documents.
+template <class F>
+void for_each_document(const Packed& p, const F& f) {
+  std::size_t row = 0;
+  for (const auto& lengths : p.documents)
+    for (const std::size_t length : lengths) {
+      Shape one = p.shape;
+      one.sequences = 1;
+      one.length = length;
+      f(one, row);
+      row += length;
+    }
+}
+
+TYPED_TEST(Attention, DocumentsOfASequenceAreIndependent) {
+  using T = TypeParam;
+  for (const Packed& p : packed) {
+    SCOPED_TRACE(text(p.shape));
+    const auto qkv = random_qkv<T>(p.shape), dout = random_dout<T>(p.shape);
+    const auto y = forward(p.shape, qkv, p.first_keys());
+    const auto gradient = backward(p.shape, qkv, dout, p.first_keys());
+    Attended<T> expected{{}, std::vector<Accumulator<T>>(y.lse.size())};
+    std::vector<T> expected_gradient;
+    for_each_document(p, [&](const Shape& one, std::size_t row) {
+      const auto alone = slice(qkv, row * one.width(), one.length * one.width()),
+                 alone_dout = slice(dout, row * out_width(one), one.length * out_width(one));
+      const auto y_alone = forward(one, alone);
+      expected.out.insert(expected.out.end(), y_alone.out.begin(), y_alone.out.end());
+      const auto d = backward(one, alone, alone_dout);
+      expected_gradient.insert(expected_gradient.end(), d.begin(), d.end());
+      const std::size_t sequence = row / p.shape.length, first = row % p.shape.length;
+      for (std::size_t h = 0; h < one.query_heads; ++h)
+        for (std::size_t t = 0; t < one.length; ++t)
+          expected.lse[(sequence * one.query_heads + h) * p.shape.length + first + t] = y_alone.lse[h * one.length + t];
+    });
+    EXPECT_LT(relative_error(y.out, expected.out), tolerance<T>);
+    EXPECT_LT(relative_error(y.lse, expected.lse), tolerance<T>);
+    EXPECT_LT(relative_error(gradient, expected_gradient), tolerance<T>);
+  }
+}
+
+// Not to a rounding, but to the bit, and whatever is there.
+TYPED_TEST(Attention, OtherDocumentsChangeNoBit) {
+  using T = TypeParam;
+  for (const Packed& p : packed) {
+    SCOPED_TRACE(text(p.shape));
+    const auto qkv = random_qkv<T>(p.shape), dout = random_dout<T>(p.shape);
+    const auto y = forward(p.shape, qkv, p.first_keys());
+    const auto gradient = backward(p.shape, qkv, dout, p.first_keys());
+    for_each_document(p, [&](const Shape& one, std::size_t row) {
+      auto changed = qkv, other_dout = dout;
+      for (std::size_t i = 0; i < rows(p.shape); ++i) {
+        if (i >= row && i < row + one.length) continue;
+        for (std::size_t c = 0; c < one.width(); ++c) changed[i * one.width() + c] = T(c % 2 == 0 ? 1e4 : -1e4);
+        for (std::size_t c = 0; c < out_width(one); ++c) other_dout[i * out_width(one) + c] = T(c % 2 == 0 ? 9 : -9);
+      }
+      const std::size_t out = row * out_width(one), in = row * one.width();
+      EXPECT_EQ(slice(forward(p.shape, changed, p.first_keys()).out, out, one.length * out_width(one)),
+                slice(y.out, out, one.length * out_width(one)));
+      EXPECT_EQ(slice(backward(p.shape, changed, other_dout, p.first_keys()), in, one.length * one.width()),
+                slice(gradient, in, one.length * one.width()));
+    });
+  }
+}
+
+TYPED_TEST(Attention, OneDocumentASequenceIsTheDefaultToTheBit) {
+  const Shape n{2, 130, 4, 2, 12};
+  const auto qkv = random_qkv<TypeParam>(n), dout = random_dout<TypeParam>(n);
+  const FirstKeys zero(rows(n), 0);
+  EXPECT_EQ(forward(n, qkv, zero).out, forward(n, qkv).out);
+  EXPECT_EQ(forward(n, qkv, zero).lse, forward(n, qkv).lse);
+  EXPECT_EQ(backward(n, qkv, dout, zero), backward(n, qkv, dout));
+}
+
+TEST(AttentionGradient, OfDocumentsMatchesFiniteDifferences) {
+  for (const Packed& p : packed) {
+    SCOPED_TRACE(text(p.shape));
+    const auto qkv = random_qkv<double>(p.shape), dout = random_dout<double>(p.shape);
+    const auto gradient = backward(p.shape, qkv, dout, p.first_keys());
+    expect_gradient([&](const std::vector<double>& m) { return dot(forward(p.shape, m, p.first_keys()).out, dout); },
+                    qkv, gradient);
+  }
+}
+
+TEST(AttentionBf16, DocumentsMatchOnRoundedInputs) {
+  for (const Packed& p : packed) {
+    const auto qkv = converted<bf16>(random_qkv<float>(p.shape)), dout = converted<bf16>(random_dout<float>(p.shape));
+    const auto exact = forward(p.shape, converted<float>(qkv), p.first_keys());
+    const auto y = forward(p.shape, qkv, p.first_keys());
+    EXPECT_LT(elementwise_error(converted<float>(y.out), exact.out), bf16_tolerance) << text(p.shape);
+    EXPECT_EQ(y.lse, exact.lse) << "computed and kept in fp32";
+    const auto gradient = backward(p.shape, converted<double>(qkv), converted<double>(dout), p.first_keys());
+    EXPECT_LT(relative_error(backward(p.shape, qkv, dout, p.first_keys()), gradient), 2 * bf16_tolerance)
+        << text(p.shape);
+  }
+}
+
 TEST(AttentionFp32, BackwardMatchesFp64) {
   for (const Shape& n : shapes) {
     const auto qkv = random_qkv<float>(n), dout = random_dout<float>(n);
@@ -244,6 +372,8 @@ TEST(AttentionErrors, ShapesThatDoNotFit) {
   EXPECT_THROW(call({2, 4, 4, 3, 8}, 80), Error) << "3 key-value heads do not divide 4 query heads";
   EXPECT_THROW(call({2, 4, 4, 2, 8}, 65), Error);
   EXPECT_THROW(call({2, 5, 4, 2, 8}, 64), Error);
+  const Shape n{2, 4, 4, 2, 8};
+  EXPECT_THROW(forward(n, random_qkv<float>(n), FirstKeys(7)), Error) << "7 first keys for 8 rows";
 }
 
 // A device has little scratch memory; host threads take what they need.
