@@ -68,7 +68,7 @@ void block_forward(const Exec& exec, const BlockContext<T>& context, const Block
   gemm<T>(exec, plain, transposed, normed, weights.qkv, 0, qkv);
   rope<T>(exec, Rotation::forward, context.rope, context.attention.query_heads + context.attention.key_value_heads,
           qkv);
-  attention<T>(exec, context.attention, qkv, attended, saved.lse);
+  attention<T>(exec, context.attention, qkv, attended, saved.lse, context.first_keys);
   Kokkos::deep_copy(exec, middle, x);
   gemm<T>(exec, plain, transposed, attended, weights.o, 1, middle);
 
@@ -103,7 +103,8 @@ void block_backward(const Exec& exec, const BlockContext<T>& context, const Bloc
   // attention: middle = x + o(attention(rope(qkv(norm(x)))))
   gemm<T>(exec, plain, plain, dx, weights.o, 0, dattended);
   gemm<T>(exec, transposed, plain, dx, attended, 0, gradients.o);
-  attention_backward<T>(exec, context.attention, qkv, attended, dattended, saved.lse, dqkv, workspace.attention);
+  attention_backward<T>(exec, context.attention, qkv, attended, dattended, saved.lse, dqkv, workspace.attention,
+                        context.first_keys);
   rope<T>(exec, Rotation::inverse, context.rope, context.attention.query_heads + context.attention.key_value_heads,
           dqkv);
   gemm<T>(exec, plain, plain, dqkv, weights.qkv, 0, dnormed);

@@ -46,6 +46,7 @@ struct BlockContext {
   LlamaConfig config;
   AttentionShape attention;
   RopeTable<T> rope;
+  View1<const std::int32_t> first_keys;                                        ///< (N) of attention; empty: all before
   std::size_t rows() const { return attention.sequences * attention.length; }  ///< N
 };
 

@@ -31,6 +31,7 @@ Llama<T>::Llama(const LlamaConfig& config, const LlamaShape& shape, ShardedParam
   context_.rope = make_rope_table<T>(rope_frequencies(config), static_cast<std::size_t>(shape.sequence_length));
   tokens_ = allocate<std::int32_t>("atoll::tokens", rows);
   targets_ = allocate<std::int32_t>("atoll::targets", rows);
+  if (shape.packing == Packing::documents) document_starts_ = allocate<std::int32_t>("atoll::document_starts", rows);
   for (std::size_t i = 0; i <= layers_; ++i) streams_.push_back(allocate<T>("atoll::residual_stream", rows, c));
   const std::size_t kept = shape.recompute == Recompute::none ? layers_ : 1;
   for (std::size_t i = 0; i < kept; ++i) saved_.emplace_back(config, rows);
@@ -49,6 +50,10 @@ void Llama<T>::load(const Batch& batch) {
   context_.attention.sequences = static_cast<std::size_t>(batch.sequences);
   copy_to_device(batch.tokens, part(tokens_, 0, n));
   copy_to_device(batch.targets, part(targets_, 0, n));
+  ATOLL_REQUIRE(batch.document_starts.size() == (shape_.packing == Packing::documents ? n : 0));
+  if (shape_.packing == Packing::concatenate) return;
+  copy_to_device(batch.document_starts, part(document_starts_, 0, n));
+  context_.first_keys = part(document_starts_, 0, n);
 }
 
 template <class T>

@@ -2,7 +2,9 @@
 ///
 /// Units are gathered when their layer begins, or one or two layers ahead, and freed when it ends; in backward they are
 /// gathered again, and their gradients reduced as soon as they are complete, beside the next layer's backward. The
-/// mathematics is that of Hugging Face's LlamaForCausalLM.
+/// mathematics is that of Hugging Face's LlamaForCausalLM; with Packing::documents that of each document alone.
+/// Positions go on through a sequence then too: RoPE, scaled or not, turns queries and keys by their positions times
+/// fixed frequencies, so that a score depends on their distance only (arXiv:2104.09864, eq. 16).
 #pragma once
 
 #include "core/embedding.hpp"
@@ -22,6 +24,7 @@ struct LlamaShape {
   std::int64_t sequence_length = 0;  ///< T
   Recompute recompute = Recompute::none;
   std::int64_t loss_chunk = 1024;
+  Packing packing = Packing::concatenate;
 };
 
 /// What comes after a micro-batch: another one of the same step (the same weights), or something else.
@@ -36,7 +39,8 @@ class Llama {
 
   /// Sum of the losses of all counted targets; adds the gradient of scale times that sum to the shards' gradients.
   /// Collective over the replica: every rank calls it equally often, if need be with a batch of ignored targets.
-  /// `follows`: what the next call on the model is, so that its first gather begins early.
+  /// A batch has document_starts if, and only if, the shape says Packing::documents. `follows`: what the next call on
+  /// the model is, so that its first gather begins early.
   double forward_backward(const Exec& exec, const Batch& batch, double scale, Follows follows = Follows::anything);
   /// Sum of the losses only.
   double forward(const Exec& exec, const Batch& batch);
@@ -63,7 +67,7 @@ class Llama {
   ShardedParameters<T>& parameters_;
   std::size_t layers_;
   BlockContext<T> context_;
-  View1<std::int32_t> tokens_, targets_;
+  View1<std::int32_t> tokens_, targets_, document_starts_;
   TokenIndex token_index_;
   std::vector<View2<T>> streams_;
   std::vector<BlockActivations<T>> saved_;  ///< of every block, or of one where blocks are recomputed

@@ -126,6 +126,7 @@ class Planner {
     for (const char* label : {"rope_cosine", "rope_sine"}) add(work, label, r(length * size(config_.head_dim) / 2));
     for (const char* label : {"tokens", "targets", "token_positions", "token_distinct"}) add(work, label, i32(n));
     add(work, "token_begins", i32(n + 1));
+    if (options_.shape.packing == Packing::documents) add(work, "document_starts", i32(n));
 
     const Bytes chunk = std::min(n, size(options_.shape.loss_chunk));
     add(MemoryUse::logits, "logits", r(chunk * v));

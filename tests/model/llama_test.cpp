@@ -1,8 +1,8 @@
 /// A whole tiny Llama against Hugging Face's, and against itself. SPDX-License-Identifier: Apache-2.0
 ///
 /// The fixtures, made by tests/fixtures/make_llama.py, have grouped-query attention, llama3 RoPE scaling with all three
-/// bands, ignored targets, and a tied head or an untied one with its own head_dim. On several ranks each has a share of
-/// the sequences.
+/// bands, ignored targets, and a tied head or an untied one with its own head_dim; the one of make_packing.py has
+/// documents packed into its sequences. On several ranks each has a share of the sequences.
 #include "model/llama.hpp"
 
 #include "io/hdf5.hpp"
@@ -23,6 +23,7 @@ struct Fixture {
     const auto shape = file.shape("tokens");
     sequences = shape[0];
     length = shape[1];
+    if (file.has_dataset("document_starts")) document_starts = read<std::int32_t>("document_starts");
     for (const auto target : targets) counted += target != ignored_target;
   }
 
@@ -55,13 +56,16 @@ struct Fixture {
       for (std::size_t t = 0; t < length + padding; ++t) {
         part.tokens.push_back(t < length ? tokens[s * length + t] : static_cast<std::int32_t>(t % 5));
         part.targets.push_back(t < length ? targets[s * length + t] : ignored_target);
+        if (!document_starts.empty())
+          part.document_starts.push_back(t < length ? document_starts[s * length + t]
+                                                    : static_cast<std::int32_t>(length));
       }
     return part;
   }
 
   Hdf5File file;
   LlamaConfig config;
-  std::vector<std::int32_t> tokens, targets;
+  std::vector<std::int32_t> tokens, targets, document_starts;
   std::size_t sequences = 0, length = 0;
   std::int64_t counted = 0;
 };
@@ -69,7 +73,7 @@ struct Fixture {
 LlamaShape shape_of(const Fixture& fixture, Recompute recompute = Recompute::none, std::int64_t chunk = 1024,
                     std::size_t padding = 0) {
   return {static_cast<std::int64_t>(fixture.sequences), static_cast<std::int64_t>(fixture.length + padding), recompute,
-          chunk};
+          chunk, fixture.document_starts.empty() ? Packing::concatenate : Packing::documents};
 }
 
 /// The fixture's model on all ranks, after forward and backward of this rank's sequences.
@@ -129,11 +133,13 @@ void expect_hugging_face_values(const std::string& name, double tolerance, doubl
 TEST(Llama, MatchesHuggingFaceInDoublePrecision) {
   expect_hugging_face_values<double>("llama_tied.h5", 1e-11, 1e-11);
   expect_hugging_face_values<double>("llama_untied.h5", 1e-11, 1e-11);
+  expect_hugging_face_values<double>("llama_packed.h5", 1e-11, 1e-11);
 }
 
 TEST(Llama, MatchesHuggingFaceInSinglePrecision) {
   expect_hugging_face_values<float>("llama_tied.h5", 1e-5, 1e-5);
   expect_hugging_face_values<float>("llama_untied.h5", 1e-5, 1e-5);
+  expect_hugging_face_values<float>("llama_packed.h5", 1e-5, 1e-5);
 }
 
 // Weights and every activation are rounded to bf16, by up to 2^-8 = 0.004 of their size; some 20 roundings follow one
@@ -143,6 +149,7 @@ TEST(Llama, MatchesHuggingFaceInSinglePrecision) {
 TEST(Llama, IsNearHuggingFaceInBf16) {
   expect_hugging_face_values<bf16>("llama_tied.h5", 0.1, 0.003);
   expect_hugging_face_values<bf16>("llama_untied.h5", 0.1, 0.003);
+  expect_hugging_face_values<bf16>("llama_packed.h5", 0.1, 0.003);
 }
 
 template <class T>
@@ -158,6 +165,9 @@ TEST(Llama, RecomputationChangesNoBit) {
   expect_recomputation_changes_no_bit<double>("llama_untied.h5");
   expect_recomputation_changes_no_bit<bf16>("llama_tied.h5");
   expect_recomputation_changes_no_bit<bf16>("llama_untied.h5");
+  expect_recomputation_changes_no_bit<float>("llama_packed.h5");
+  expect_recomputation_changes_no_bit<double>("llama_packed.h5");
+  expect_recomputation_changes_no_bit<bf16>("llama_packed.h5");
 }
 
 TEST(Llama, ChunksOfTheLossChangeNothing) {
@@ -175,7 +185,7 @@ TEST(Llama, ChunksOfTheLossChangeNothing) {
 // Tokens behind the end of every sequence, whose targets are ignored: nothing before them may notice.
 TEST(Llama, TrailingPaddingChangesNothing) {
   constexpr std::size_t padding = 5;
-  for (const char* name : {"llama_tied.h5", "llama_untied.h5"}) {
+  for (const char* name : {"llama_tied.h5", "llama_untied.h5", "llama_packed.h5"}) {
     const Fixture fixture(name);
     const Trained<double> plain(fixture, shape_of(fixture));
     const Trained<double> padded(fixture, shape_of(fixture, Recompute::none, 1024, padding));

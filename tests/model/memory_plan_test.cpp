@@ -99,12 +99,13 @@ void expect_equal(const Usage& real, const Usage& planned, const std::string& la
 
 template <class T>
 void compare(const LlamaConfig& config, const ParallelOptions& parallel, Recompute recompute,
-             OptimizerOptions::Kind kind, FederationOptions federated = {}, Wire wire = Wire::exact) {
+             OptimizerOptions::Kind kind, FederationOptions federated = {}, Wire wire = Wire::exact,
+             Packing packing = Packing::concatenate) {
   const Communicator world(MPI_COMM_WORLD);
   const ProcessGrid grid(parallel, world.size(), world.rank());
   const Communicators communicators(MPI_COMM_WORLD, grid);
   MemoryOptions options;
-  options.shape = {3, 17, recompute, 20};
+  options.shape = {3, 17, recompute, 20, packing};
   options.group = grid.shape();
   options.groups = grid.number_of_groups();
   if (!grid.equal_groups()) options.unequal_groups = grid.groups();
@@ -125,6 +126,7 @@ void compare(const LlamaConfig& config, const ParallelOptions& parallel, Recompu
   for (std::int64_t i = 0; i < batch.sequences * batch.length; ++i) {
     batch.tokens.push_back(static_cast<std::int32_t>(7 * i % config.vocab_size));
     batch.targets.push_back(static_cast<std::int32_t>(11 * i % config.vocab_size));
+    if (packing == Packing::documents) batch.document_starts.push_back(i % batch.length < 5 ? 0 : 5);
   }
 
   const Listener listener;
@@ -202,6 +204,11 @@ TEST(MemoryPlan, IsWhatARunAllocates) {
       compare<bf16>(small(tied), grid, Recompute::none, OptimizerOptions::Kind::adamw, {},
                     tied ? Wire::exact : Wire::bf16);
     }
+}
+
+TEST(MemoryPlan, CountsDocumentStarts) {
+  compare<float>(small(true), ParallelOptions{}, Recompute::block, OptimizerOptions::Kind::sgd, {}, Wire::exact,
+                 Packing::documents);
 }
 
 // A block that is larger than the embedding: the federation's buffers grow on the way.
