@@ -28,12 +28,11 @@
 namespace atl {
 namespace {
 
-using T = float;
-
 struct Arguments {
   std::string model = "20m";
   LlamaShape shape{4, 512, Recompute::none, 1024};
   int steps = 7;
+  Precision precision = Precision::fp32;
   bool json = false;
 };
 
@@ -103,6 +102,7 @@ void listen() {
 }
 
 /// Best GFLOP/s of products of 2048 tokens with weights of usual shapes.
+template <class T>
 double measure_peak() {
   double best = 0;
   for (const auto& [m, n, k] : {std::array<std::size_t, 3>{2048, 1024, 512}, {2048, 768, 2048}, {2048, 2048, 1024}}) {
@@ -112,7 +112,7 @@ double measure_peak() {
     fill(Exec(), flat(b), T(0.5));
     for (int i = 0; i < 5; ++i) {
       const Stopwatch watch;
-      gemm<T>(Exec(), Transpose::no, Transpose::yes, a, b, T(0), c);
+      gemm<T, T>(Exec(), Transpose::no, Transpose::yes, a, b, 0, c);
       Exec().fence();
       best = std::max(best, 2e-9 * static_cast<double>(m * n * k) / watch.seconds());
     }
@@ -133,6 +133,7 @@ Batch random_batch(const LlamaConfig& config, const LlamaShape& shape, std::uint
   return batch;
 }
 
+template <class T>
 void run(const Arguments& arguments, const Runtime& runtime) {
   const Exec exec;
   const Communicator world(runtime.world());
@@ -147,7 +148,7 @@ void run(const Arguments& arguments, const Runtime& runtime) {
   Llama<T> model(config, arguments.shape, parameters);
   Optimizer<T> optimizer(OptimizerOptions(), parameters, communicators.shard);
 
-  double peak = measure_peak(), loss = 0;
+  double peak = measure_peak<T>(), loss = 0;
   std::vector<double> wall, processor;
   for (int step = 1; step <= arguments.steps; ++step) {
     const Batch batch = random_batch(config, arguments.shape, static_cast<std::uint64_t>(step), world.rank());
@@ -160,7 +161,7 @@ void run(const Arguments& arguments, const Runtime& runtime) {
     processor.push_back(processor_seconds() - before);
   }
   const Profile measured = profile;
-  peak = std::max(peak, measure_peak());
+  peak = std::max(peak, measure_peak<T>());
   if (world.rank() != 0) return;
 
   StepWorkOptions options;
@@ -171,6 +172,7 @@ void run(const Arguments& arguments, const Runtime& runtime) {
   const double tokens = static_cast<double>(arguments.shape.micro_batch * arguments.shape.sequence_length);
   if (arguments.json) {
     nlohmann::ordered_json out{{"model", arguments.model},
+                               {"precision", name_of(element_of<T>())},
                                {"parameters", parameter_count(config)},
                                {"sequence", arguments.shape.sequence_length},
                                {"ranks", world.size()},
@@ -185,9 +187,9 @@ void run(const Arguments& arguments, const Runtime& runtime) {
     fmt::print("{}\n", out.dump());
     return;
   }
-  fmt::print("{} ({} parameters), {} x {} tokens a rank, {} ranks; products by {}\n", arguments.model,
-             parameter_count(config), arguments.shape.micro_batch, arguments.shape.sequence_length, world.size(),
-             gemm_library(element_of<T>()));
+  fmt::print("{} ({} parameters) in {}, {} x {} tokens a rank, {} ranks; products by {}\n", arguments.model,
+             parameter_count(config), name_of(element_of<T>()), arguments.shape.micro_batch,
+             arguments.shape.sequence_length, world.size(), gemm_library(element_of<T>()));
   fmt::print("step {:.3f} s, processor {:.3f} s; {:.0f} tokens/s of a rank; loss {:.5f}; {} allocations a step\n",
              median(wall), median(processor), tokens / median(wall), loss,
              static_cast<double>(measured.allocations) / steps);
@@ -212,12 +214,18 @@ int main(int argc, char** argv) {
   app.add_option("--sequence", arguments.shape.sequence_length, "Tokens of a sequence")->check(CLI::PositiveNumber);
   app.add_option("--micro-batch", arguments.shape.micro_batch, "Sequences a rank")->check(CLI::PositiveNumber);
   app.add_option("--steps", arguments.steps, "Two of them not counted")->check(CLI::Range(3, 1000000));
+  app.add_option("--precision", arguments.precision, "fp32 or bf16")
+      ->transform(CLI::CheckedTransformer(
+          std::map<std::string, atl::Precision>{{"fp32", atl::Precision::fp32}, {"bf16", atl::Precision::bf16}}));
   app.add_flag("--json", arguments.json, "One object instead of a table");
   CLI11_PARSE(app, argc, argv);
   try {
     const atl::Runtime runtime(argc, argv);
     atl::set_gemm_threads(runtime.threads_per_rank());
-    atl::run(arguments, runtime);
+    if (arguments.precision == atl::Precision::bf16)
+      atl::run<atl::bf16>(arguments, runtime);
+    else
+      atl::run<float>(arguments, runtime);
   } catch (const std::exception& error) {
     atl::abort_job(error.what(), atl::ExitCode::failure);
   }

@@ -1,10 +1,11 @@
 /// SPDX-License-Identifier: Apache-2.0
 #include "core/attention.hpp"
 
+#include "core/attention_bf16.hpp"
+#include "core/attention_dimensions.hpp"
 #include "core/tile.hpp"
 
 #include <algorithm>
-#include <limits>
 #include <type_traits>
 
 namespace atl {
@@ -15,43 +16,10 @@ namespace {
 // whose tiles fit the scratch memory of a team, and needs one that does.
 constexpr int largest_block = vector_kernels ? 64 : 32, smallest_block = vector_kernels ? 64 : 4;
 
-constexpr int round_up(int n, int multiple) { return (n + multiple - 1) / multiple * multiple; }
-
-// A score that any other one is above, and whose difference to itself is 0: where a query has seen no key yet.
-template <class R>
-constexpr R largest_finite = std::numeric_limits<R>::max();
-
-/// What both kernels know of the shapes, as int for device arithmetic.
-template <class T>
-struct Dimensions {
-  using R = Accumulator<T>;
-  int length, query_heads, key_value_heads, head, padded_head, width, blocks;
-  R scale;
-  const std::int32_t* first_keys;  ///< null: every query sees all keys before it
-
-  Dimensions(const AttentionShape& shape, int b, const std::int32_t* first = nullptr)
-      : length(static_cast<int>(shape.length)),
-        query_heads(static_cast<int>(shape.query_heads)),
-        key_value_heads(static_cast<int>(shape.key_value_heads)),
-        head(static_cast<int>(shape.head_size)),
-        padded_head(round_up(head, tile_columns<R>)),
-        width(static_cast<int>(shape.width())),
-        blocks((length + b - 1) / b),
-        scale(R(1) / std::sqrt(R(head))),
-        first_keys(first) {}
-  KOKKOS_INLINE_FUNCTION int group() const { return query_heads / key_value_heads; }
-  /// First key that a query sees; of one beyond the end, that of the last query.
-  KOKKOS_INLINE_FUNCTION int first_key(int sequence, int query) const {
-    if (first_keys == nullptr) return 0;
-    const int last = length - 1;
-    return first_keys[static_cast<std::size_t>(sequence) * length + (query < last ? query : last)];
-  }
-};
-
 /// Rows [first, first + b) of one head into scratch (b, padded_head), zeros beyond the end, times `factor`.
 template <int b, class T, class R>
-KOKKOS_INLINE_FUNCTION void load_rows(const TeamMember& member, const Dimensions<T>& n, const T* from, int stride,
-                                      int first, R factor, R* to) {
+KOKKOS_INLINE_FUNCTION void load_rows(const TeamMember& member, const AttentionDimensions<T>& n, const T* from,
+                                      int stride, int first, R factor, R* to) {
   team_for(member, b, [&](const int i) {
     R* const row = to + i * n.padded_head;
     const T* const source = from + static_cast<std::size_t>(first + i) * stride;
@@ -63,8 +31,8 @@ KOKKOS_INLINE_FUNCTION void load_rows(const TeamMember& member, const Dimensions
 
 /// The same, transposed: scratch (padded_head, b).
 template <int b, class T, class R>
-KOKKOS_INLINE_FUNCTION void load_columns(const TeamMember& member, const Dimensions<T>& n, const T* from, int stride,
-                                         int first, R factor, R* to) {
+KOKKOS_INLINE_FUNCTION void load_columns(const TeamMember& member, const AttentionDimensions<T>& n, const T* from,
+                                         int stride, int first, R factor, R* to) {
   team_for(member, b, [&](const int i) {
     const T* const source = from + static_cast<std::size_t>(first + i) * stride;
     const int known = first + i < n.length ? n.head : 0;
@@ -76,12 +44,12 @@ KOKKOS_INLINE_FUNCTION void load_columns(const TeamMember& member, const Dimensi
 template <class T, int b>
 struct Forward {
   using R = Accumulator<T>;
-  Dimensions<T> n;
+  AttentionDimensions<T> n;
   const T* qkv;
   T* out;
   R* lse;
 
-  KOKKOS_FUNCTION static std::size_t scratch_elements(const Dimensions<T>& n) {
+  KOKKOS_FUNCTION static std::size_t scratch_elements(const AttentionDimensions<T>& n) {
     return static_cast<std::size_t>(4 * b * n.padded_head + b * b + 3 * b) + 64;
   }
 
@@ -191,7 +159,7 @@ struct Forward {
 template <class T, int b>
 struct Backward {
   using R = Accumulator<T>;
-  Dimensions<T> n;
+  AttentionDimensions<T> n;
   const T* qkv;
   const T* dout;
   const R* lse;
@@ -200,7 +168,7 @@ struct Backward {
   R* dqueries;  ///< where gradients of queries are summed: in dqkv, unless it would round the sums
   std::size_t dqueries_width;
 
-  KOKKOS_FUNCTION static std::size_t scratch_elements(const Dimensions<T>& n) {
+  KOKKOS_FUNCTION static std::size_t scratch_elements(const AttentionDimensions<T>& n) {
     return static_cast<std::size_t>(8 * b * n.padded_head + 2 * b * b) + 64;
   }
 
@@ -339,11 +307,16 @@ template <class T>
 void attention(const Exec& exec, const AttentionShape& shape, View2<const T> qkv, View2<T> out,
                View1<Accumulator<T>> lse, View1<const std::int32_t> first_keys) {
   check(shape, qkv.extent(0), qkv.extent(1), first_keys.extent(0));
+#ifdef ATOLL_BF16_VECTORS
+  if constexpr (std::is_same_v<T, bf16>)
+    if (attention_by_bf16_vectors(shape.head_size))
+      return attention_bf16(exec, shape, qkv.data(), out.data(), lse.data(), first_keys.data());
+#endif
   const auto bytes = [&](auto b) {
-    return Forward<T, b.value>::scratch_elements(Dimensions<T>(shape, b.value)) * sizeof(Accumulator<T>);
+    return Forward<T, b.value>::scratch_elements(AttentionDimensions<T>(shape, b.value)) * sizeof(Accumulator<T>);
   };
   with_block(shape, bytes, [&](auto b) {
-    const Dimensions<T> n(shape, b.value, first_keys.data());
+    const AttentionDimensions<T> n(shape, b.value, first_keys.data());
     for_each_team("atoll::attention", exec, shape.sequences * shape.query_heads * static_cast<std::size_t>(n.blocks),
                   Forward<T, b.value>{n, qkv.data(), out.data(), lse.data()}, bytes(b));
   });
@@ -371,7 +344,7 @@ void attention_backward(const Exec& exec, const AttentionShape& shape, View2<con
         delta[(row / length * heads + head) * length + row % length] = sum;
       });
   const auto bytes = [&](auto b) {
-    return Backward<T, b.value>::scratch_elements(Dimensions<T>(shape, b.value)) * sizeof(R);
+    return Backward<T, b.value>::scratch_elements(AttentionDimensions<T>(shape, b.value)) * sizeof(R);
   };
   const std::size_t width = shape.query_heads * shape.head_size;
   R* dqueries;
@@ -380,10 +353,18 @@ void attention_backward(const Exec& exec, const AttentionShape& shape, View2<con
   else
     dqueries = delta + shape.sequences * shape.length * shape.query_heads;
   const std::size_t dqueries_width = std::is_same_v<T, R> ? shape.width() : width;
+#ifdef ATOLL_BF16_VECTORS
+  if constexpr (std::is_same_v<T, bf16>)
+    if (attention_by_bf16_vectors(shape.head_size)) {
+      attention_backward_bf16(exec, shape, qkv.data(), dout.data(), lse.data(), delta, dqkv.data(), dqueries,
+                              first_keys.data());
+      return round_queries(exec, shape, dqueries, dqkv);
+    }
+#endif
   with_block(shape, bytes, [&](auto b) {
     for_each_team("atoll::attention_backward", exec, shape.sequences * shape.key_value_heads,
-                  Backward<T, b.value>{Dimensions<T>(shape, b.value, first_keys.data()), qkv.data(), dout.data(),
-                                       lse.data(), delta, dqkv.data(), dqueries, dqueries_width},
+                  Backward<T, b.value>{AttentionDimensions<T>(shape, b.value, first_keys.data()), qkv.data(),
+                                       dout.data(), lse.data(), delta, dqkv.data(), dqueries, dqueries_width},
                   bytes(b));
   });
   if constexpr (!std::is_same_v<T, R>) round_queries(exec, shape, dqueries, dqkv);

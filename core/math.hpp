@@ -95,10 +95,15 @@ KOKKOS_INLINE_FUNCTION R team_max(const Member& member, int n, const F& f) {
   return largest;
 }
 
-/// f(i) for i in [0, n) over a team.
+/// f(i) for i in [0, n) over a team, in any order: on the host as vectors, whatever the compiler knows of pointers.
 template <class Member, class F>
 KOKKOS_INLINE_FUNCTION void team_for(const Member& member, int n, const F& f) {
   if constexpr (vector_kernels) {
+#if defined(__clang__)
+#pragma clang loop vectorize(assume_safety)
+#elif defined(__GNUC__)
+#pragma GCC ivdep
+#endif
     for (int i = 0; i < n; ++i) f(i);
   } else {
     Kokkos::parallel_for(Kokkos::TeamThreadRange(member, n), f);
