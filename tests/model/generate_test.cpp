@@ -51,7 +51,8 @@ template <class T>
 std::vector<Accumulator<T>> full_logits(Model<T>& model, const Tokens& tokens) {
   const auto length = static_cast<std::int64_t>(tokens.size());
   Llama<T> llama(model.config, {1, length, Recompute::none, 64}, model.parameters);
-  const auto all = to_host(flat(llama.logits(model.exec, {1, length, tokens, Tokens(tokens.size(), ignored_target)})));
+  const auto all =
+      to_host(flat(llama.logits(model.exec, {1, length, tokens, Tokens(tokens.size(), ignored_target), {}})));
   return {all.end() - model.config.vocab_size, all.end()};
 }
 
