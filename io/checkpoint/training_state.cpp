@@ -131,7 +131,9 @@ std::optional<SaveReport> save_state(const Exec& exec, CheckpointWriter& writer,
   position.in_round = contents.in_round;
   position.optimizer_steps = state.optimizer.steps();
   position.optimizer_reset = state.optimizer.was_reset();
-  position.tokens_in_round = communicators.gather_over_groups({state.federation.tokens_in_round()});
+  // nvcc takes no braced list here.
+  const std::vector<double> tokens_of_group(1, state.federation.tokens_in_round());
+  position.tokens_in_round = communicators.gather_over_groups(tokens_of_group);
   position.tokens_last_round = state.federation.tokens_last_round();
   head.element = element_of<R>();
   head.groups = grid.groups();
