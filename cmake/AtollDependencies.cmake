@@ -101,3 +101,32 @@ if(NOT ATOLL_ONEDNN STREQUAL "OFF" AND NOT Kokkos_ENABLE_CUDA AND NOT Kokkos_ENA
   endif()
 endif()
 message(STATUS "oneDNN for fp32 products: ${ATOLL_USE_ONEDNN}")
+
+# CUDA's libraries where kernels run on its devices: the runtime and cuBLASLt, which come with the compiler, and NCCL.
+set(ATOLL_USE_NCCL OFF)
+if(Kokkos_ENABLE_CUDA)
+  find_package(CUDAToolkit QUIET)
+  if(NOT CUDAToolkit_FOUND)
+    message(FATAL_ERROR "Kokkos has CUDA, but the CUDA toolkit was not found; set CUDAToolkit_ROOT to its folder.")
+  endif()
+  if(NOT ATOLL_NCCL STREQUAL "OFF")
+    find_path(NCCL_INCLUDE_DIR nccl.h HINTS ${NCCL_ROOT} ENV NCCL_ROOT ENV NCCL_HOME ${CUDAToolkit_INCLUDE_DIRS}
+      PATH_SUFFIXES include)
+    find_library(NCCL_LIBRARY nccl HINTS ${NCCL_ROOT} ENV NCCL_ROOT ENV NCCL_HOME ${CUDAToolkit_LIBRARY_DIR}
+      PATH_SUFFIXES lib lib64)
+    mark_as_advanced(NCCL_INCLUDE_DIR NCCL_LIBRARY)
+    if(NCCL_INCLUDE_DIR AND NCCL_LIBRARY)
+      set(ATOLL_USE_NCCL ON)
+      if(NOT TARGET atoll_nccl)
+        add_library(atoll_nccl INTERFACE IMPORTED GLOBAL)
+        target_include_directories(atoll_nccl SYSTEM INTERFACE ${NCCL_INCLUDE_DIR})
+        target_link_libraries(atoll_nccl INTERFACE ${NCCL_LIBRARY} CUDA::cudart)
+      endif()
+    endif()
+  endif()
+endif()
+if(ATOLL_NCCL STREQUAL "ON" AND NOT ATOLL_USE_NCCL AND NOT ATOLL_INSTALLED)
+  message(FATAL_ERROR "ATOLL_NCCL is ON, but NCCL cannot be used: it needs a Kokkos with CUDA (it has: ${Kokkos_DEVICES}), "
+                      "nccl.h and libnccl; set NCCL_ROOT to NCCL's folder, or ATOLL_NCCL=OFF for MPI alone.")
+endif()
+message(STATUS "NCCL: ${ATOLL_USE_NCCL}")

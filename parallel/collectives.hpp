@@ -1,18 +1,22 @@
 /// The one interface for collectives on device arrays. SPDX-License-Identifier: Apache-2.0
 ///
-/// A collective starts the transfer and returns a Ticket; nothing is complete before Ticket::wait(). MPI is behind it
-/// here (collectives_mpi.cpp); another library is another class that implements Collectives.
+/// A collective starts the transfer and returns a Ticket; nothing is complete before Ticket::wait(). Behind it are MPI
+/// (collectives_mpi.cpp) and, for memory of devices, NCCL (collectives_nccl.cpp).
 /// Counts are size_t and never narrowed: large ones are sent by MPI-4 large counts or derived types.
 /// Order: all ranks start the same operations in the same order; several may be under way at once, and each rank may
-/// test and wait for them in any order. Tickets end before the Collectives they came from.
-/// Determinism: sums are added in rank order, so bits do not depend on timing, algorithm choice or the MPI library.
+/// test and wait for them in any order. NCCL wants that order over all Collectives of a process, not of each alone.
+/// Tickets end before the Collectives they came from.
+/// Determinism: sums are added in rank order, so bits do not depend on timing, algorithm choice or library; with one
+/// exception, which has to be asked for (SumOrder::library).
 #pragma once
 
 #include "core/element.hpp"
+#include "parallel/collectives_options.hpp"
 
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <string>
 
 namespace atl {
 
@@ -23,8 +27,8 @@ class Ticket {
  public:
   class Operation {
    public:
-    virtual ~Operation() = default;
-    virtual bool test() = 0;  ///< progress; true when complete (further calls stay true)
+    virtual ~Operation() = default;  ///< waits; may give up the operation where an exception is on its way
+    virtual bool test() = 0;         ///< progress; true when complete (further calls stay true)
     virtual void
     wait() = 0;  ///< complete on return: results visible to kernels launched on the Exec given at the start
   };
@@ -38,7 +42,7 @@ class Ticket {
     }
     return *this;
   }
-  ~Ticket() { wait(); }
+  ~Ticket() = default;
   bool test() { return !operation_ || operation_->test(); }
   void wait() {
     if (operation_) operation_->wait();
@@ -88,8 +92,25 @@ class Collectives {
   CommunicationStats stats_;
 };
 
-/// Collectives over MPI, on a duplicate of `comm`, so that their messages meet no others: collective. Memory that the
-/// host cannot reach is staged. Must be destroyed before MPI_Finalize and Kokkos::finalize.
-std::unique_ptr<Collectives> make_mpi_collectives(const Communicator& comm);
+/// How MPI gets at the arrays: it reads and writes them itself, or copies of them in host memory.
+enum class MpiAccess { direct, staged };
+/// direct where the host reaches the memory of kernels, or where the MPI library says that it handles device memory.
+MpiAccess mpi_access();
+
+/// Collectives over MPI, on a duplicate of `comm`, so that their messages meet no others: collective. Must be destroyed
+/// before MPI_Finalize and Kokkos::finalize.
+std::unique_ptr<Collectives> make_mpi_collectives(const Communicator& comm, MpiAccess access = mpi_access());
+
+/// `wanted` with the backend that is used for these ranks, the same on all of them. automatic: NCCL where the build has
+/// it, kernels run on devices, and no two ranks share one; else MPI. Collective over `world`. Throws CollectiveError
+/// (ExitCode::usage), which says what is missing, where NCCL is asked for and cannot be.
+CollectivesOptions choose_backend(CollectivesOptions wanted, const Communicator& world);
+bool nccl_built_in();
+
+/// Collectives on `comm` with options of choose_backend. Collective over `comm`; as make_mpi_collectives.
+std::unique_ptr<Collectives> make_collectives(const Communicator& comm, const CollectivesOptions& options);
+
+/// For people: "NCCL 2.28.9, sums in rank order" or "MPI, staged through host memory".
+std::string describe(const CollectivesOptions& options);
 
 }  // namespace atl

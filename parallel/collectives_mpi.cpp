@@ -1,6 +1,5 @@
 /// Collectives over MPI: transfers by MPI, sums by a kernel in rank order. SPDX-License-Identifier: Apache-2.0
 #include "core/errors.hpp"
-#include "core/launch.hpp"
 #include "parallel/collectives.hpp"
 #include "parallel/communicator.hpp"
 #include "parallel/mpi_operation.hpp"
@@ -9,15 +8,14 @@
 #include "parallel/shard_layout.hpp"
 
 #include <algorithm>
+#include <dlfcn.h>
+#include <string>
 #include <utility>
 #include <vector>
 
 namespace atl {
 
 namespace {
-
-/// MPI reads and writes the arrays of kernels directly; otherwise it works on copies in host memory ("staged").
-constexpr bool direct = Kokkos::SpaceAccessibility<Kokkos::DefaultHostExecutionSpace, Memory>::accessible;
 
 using Bytes = unsigned char;
 template <class Space>
@@ -32,15 +30,6 @@ void copy_bytes(Bytes* to, const Bytes* from, std::size_t bytes, const Exec& exe
   // Never written through: a const view would need another type of every caller.
   Kokkos::deep_copy(exec, Borrowed<To>(to, bytes), Borrowed<From>(const_cast<Bytes*>(from), bytes));
   exec.fence();
-}
-
-void round_to_bf16(const float* from, std::size_t count, bf16* to, const Exec& exec) {
-  for_each(
-      "atoll::round_terms", exec, count, KOKKOS_LAMBDA(const std::int64_t i) { to[i] = bf16(from[i]); });
-}
-void widen_from_bf16(const bf16* from, std::size_t count, float* to, const Exec& exec) {
-  for_each(
-      "atoll::widen_sums", exec, count, KOKKOS_LAMBDA(const std::int64_t i) { to[i] = from[i]; });
 }
 
 MPI_Datatype type_of(Element element) {
@@ -77,8 +66,9 @@ struct Workspace {
 
 class MpiCollectives final : public Collectives {
  public:
-  explicit MpiCollectives(const Communicator& comm)
+  MpiCollectives(const Communicator& comm, MpiAccess access)
       : comm_(comm.get()),
+        direct_(access == MpiAccess::direct),
         ranks_(static_cast<std::size_t>(comm_.size())),
         me_(static_cast<std::size_t>(comm_.rank())) {}
   int rank() const override { return comm_.rank(); }
@@ -107,6 +97,7 @@ class MpiCollectives final : public Collectives {
   }
 
   Communicator comm_;
+  bool direct_;  ///< MPI reads and writes the arrays; otherwise it works on copies in host memory
   std::size_t ranks_, me_;
   int tag_ = 0;
   std::vector<std::unique_ptr<Workspace>> workspaces_;
@@ -151,7 +142,7 @@ Ticket MpiCollectives::all_gather(const void* send, void* recv, std::size_t coun
   const ExposedTime clock(stats_);
   stats_.bytes_sent += (ranks_ - 1) * bytes;
   auto operation = make_operation();
-  if constexpr (direct) {
+  if (direct_) {
     start_all_gather(mine == my_place ? MPI_IN_PLACE : send, recv, count, type_of(element), comm_.get(),
                      operation->requests);
   } else {
@@ -212,21 +203,21 @@ Ticket MpiCollectives::reduce_scatter(const void* send, void* recv, std::size_t 
   const ExposedTime clock(stats_);
   stats_.bytes_sent += others;
   auto operation = make_operation();
-  const std::size_t copies = (wire == Wire::bf16 ? 1 : 0) + (direct ? 0 : 1);
+  const std::size_t copies = (wire == Wire::bf16 ? 1 : 0) + (direct_ ? 0 : 1);
   Workspace& workspace = take_workspace(copies * ranks_ * bytes + others, *operation);
   const Bytes* outgoing = terms(send, ranks_ * count, wire, workspace, exec);
   const Bytes* const own = outgoing + me_ * bytes;
   Bytes* const received = Workspace::ensure(workspace.received, others, "atoll::receive_workspace");
   Bytes* incoming = received;
-  if constexpr (!direct) {
+  if (!direct_) {
     incoming = Workspace::ensure(workspace.incoming, others, "atoll::host_incoming");
     Bytes* const mirror = Workspace::ensure(workspace.mirror, ranks_ * bytes, "atoll::host_mirror");
     copy_bytes<Kokkos::HostSpace, Memory>(mirror, outgoing, ranks_ * bytes, exec);
     outgoing = mirror;
   }
   exchange(outgoing, ranks_ * count, count, incoming, sent, next_tag(), operation->requests);
-  operation->stages.push_back([=] {
-    if constexpr (!direct) copy_bytes<Memory, Kokkos::HostSpace>(received, incoming, others, exec);
+  operation->stages.push_back([=, this] {
+    if (!direct_) copy_bytes<Memory, Kokkos::HostSpace>(received, incoming, others, exec);
     sum_in_rank_order(own, received, recv, count, ranks, me, sent, accumulate, exec);
     exec.fence();  // the workspace may be written by the next operation
   });
@@ -245,7 +236,7 @@ Ticket MpiCollectives::all_reduce(void* data, std::size_t count, Element element
   const ExposedTime clock(stats_);
   stats_.bytes_sent += 2 * (ranks_ - 1) * width * bytes;
   auto operation = make_operation();
-  const std::size_t copies = (wire == Wire::bf16 ? 1 : 0) + (direct ? 0 : 1);
+  const std::size_t copies = (wire == Wire::bf16 ? 1 : 0) + (direct_ ? 0 : 1);
   Workspace& workspace = take_workspace(copies * count * bytes + others, *operation);
   // The array of terms, in which the sums are gathered: of the workspace, or the caller's own.
   Bytes* const whole = const_cast<Bytes*>(terms(data, count, wire, workspace, exec));
@@ -254,7 +245,7 @@ Ticket MpiCollectives::all_reduce(void* data, std::size_t count, Element element
   Bytes* const received = Workspace::ensure(workspace.received, others, "atoll::receive_workspace");
   Bytes* incoming = received;
   Bytes* all = whole;  // what MPI sends from, and gathers into
-  if constexpr (!direct) {
+  if (!direct_) {
     incoming = Workspace::ensure(workspace.incoming, others, "atoll::host_incoming");
     all = Workspace::ensure(workspace.mirror, count * bytes, "atoll::host_mirror");
     copy_bytes<Kokkos::HostSpace, Memory>(all, whole, count * bytes, exec);
@@ -264,12 +255,12 @@ Ticket MpiCollectives::all_reduce(void* data, std::size_t count, Element element
   // The gather is point to point too: as an MPI collective it would have to start in the same order on all ranks.
   operation->stages.push_back([=, this, requests = &operation->requests] {
     Bytes* const sum = all + mine.begin * bytes;
-    if constexpr (!direct) copy_bytes<Memory, Kokkos::HostSpace>(received, incoming, others, exec);
+    if (!direct_) copy_bytes<Memory, Kokkos::HostSpace>(received, incoming, others, exec);
     sum_in_rank_order(own, received, result, mine.size(), ranks, me, sent, false, exec);
     if (wire == Wire::bf16)
       round_to_bf16(reinterpret_cast<const float*>(result), mine.size(), reinterpret_cast<bf16*>(own), exec);
     exec.fence();
-    if constexpr (!direct) copy_bytes<Kokkos::HostSpace, Memory>(sum, own, mine.size() * bytes, exec);
+    if (!direct_) copy_bytes<Kokkos::HostSpace, Memory>(sum, own, mine.size() * bytes, exec);
     for_each_other([&](std::size_t r) {
       const Range slice = equal_part(count, ranks_, r);
       if (slice.empty()) return;
@@ -281,9 +272,9 @@ Ticket MpiCollectives::all_reduce(void* data, std::size_t count, Element element
       start_send(sum, mine.size(), type_of(sent), static_cast<int>(r), gather_tag, comm_.get(), *requests);
     });
   });
-  if (!direct || wire == Wire::bf16) {
-    operation->stages.push_back([=] {
-      if constexpr (!direct) copy_bytes<Memory, Kokkos::HostSpace>(whole, all, count * bytes, exec);
+  if (!direct_ || wire == Wire::bf16) {
+    operation->stages.push_back([=, this] {
+      if (!direct_) copy_bytes<Memory, Kokkos::HostSpace>(whole, all, count * bytes, exec);
       if (wire == Wire::bf16) {
         widen_from_bf16(reinterpret_cast<const bf16*>(whole), count, static_cast<float*>(data), exec);
         exec.fence();  // the workspace may be written by the next operation
@@ -295,8 +286,23 @@ Ticket MpiCollectives::all_reduce(void* data, std::size_t count, Element element
 
 }  // namespace
 
-std::unique_ptr<Collectives> make_mpi_collectives(const Communicator& comm) {
-  return std::make_unique<MpiCollectives>(comm);
+MpiAccess mpi_access() {
+  if (Kokkos::SpaceAccessibility<Kokkos::DefaultHostExecutionSpace, Memory>::accessible) return MpiAccess::direct;
+  // Extensions of MPICH and Open MPI, looked up where they are loaded, since other libraries may lack them.
+  using Query = int();
+  const auto says_yes = [](const char* name) {
+    auto* const query = reinterpret_cast<Query*>(dlsym(RTLD_DEFAULT, name));
+    return query != nullptr && query() == 1;
+  };
+  const std::string device = Exec::name();
+  const bool yes = device == "Cuda" ? says_yes("MPIX_Query_cuda_support")
+                                    : device == "HIP" && (says_yes("MPIX_Query_hip_support") ||  // MPICH
+                                                          says_yes("MPIX_Query_rocm_support"));  // Open MPI
+  return yes ? MpiAccess::direct : MpiAccess::staged;
+}
+
+std::unique_ptr<Collectives> make_mpi_collectives(const Communicator& comm, MpiAccess access) {
+  return std::make_unique<MpiCollectives>(comm, access);
 }
 
 }  // namespace atl

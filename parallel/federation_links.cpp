@@ -7,9 +7,10 @@
 
 namespace atl {
 
-FederationLinks::FederationLinks(const ProcessGrid& grid, const Communicators& communicators, std::size_t most_sets)
-    : grid_(grid), communicators_(communicators), most_sets_(most_sets) {
-  if (grid.equal_groups()) sets_[{}] = make_mpi_collectives(communicators.federation);
+FederationLinks::FederationLinks(const ProcessGrid& grid, const Communicators& communicators, std::size_t most,
+                                 const CollectivesOptions& options)
+    : grid_(grid), communicators_(communicators), most_sets_(most), options_(options) {
+  if (grid.equal_groups()) sets_[{}] = make_collectives(communicators.federation, options_);
 }
 
 std::vector<std::vector<FederationLinks::Piece>> FederationLinks::pieces(const std::vector<std::size_t>& sizes) {
@@ -47,7 +48,7 @@ std::vector<std::vector<FederationLinks::Piece>> FederationLinks::pieces(const s
   // one are at it, or on their way.
   for (auto& [ranks, collectives] : needed) {
     auto& made = sets_[ranks];
-    if (!made) made = make_mpi_collectives(Communicator(communicators_.world, ranks));
+    if (!made) made = make_collectives(Communicator(communicators_.world, ranks), options_);
     collectives = made.get();
   }
   for (std::size_t u = 0; u < sizes.size(); ++u) {

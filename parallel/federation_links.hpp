@@ -22,8 +22,11 @@ class FederationLinks {
     Collectives* owners;  ///< the one owner in each group, in group order
   };
 
+  static constexpr std::size_t most_sets = 512;
+
   /// Grid and communicators must outlive this. Collective over the world.
-  FederationLinks(const ProcessGrid& grid, const Communicators& communicators, std::size_t most_sets = 512);
+  FederationLinks(const ProcessGrid& grid, const Communicators& communicators, std::size_t most = most_sets,
+                  const CollectivesOptions& options = {});
 
   /// The pieces of this rank's slice of units of these sizes. Makes the communicators that are not there yet, each
   /// collective over its members alone, on every rank in the same order of sets. Collective over the world; throws
@@ -37,6 +40,7 @@ class FederationLinks {
   const ProcessGrid& grid_;
   const Communicators& communicators_;
   std::size_t most_sets_;
+  CollectivesOptions options_;
   std::map<std::vector<int>, std::unique_ptr<Collectives>> sets_;  ///< by world ranks in group order
 };
 

@@ -3,6 +3,8 @@
 /// Rank order is shard fastest, then replica, then group, so that a replica sits on neighbouring ranks (one node).
 #pragma once
 
+#include "parallel/collectives_options.hpp"
+
 #include <string>
 #include <string_view>
 #include <vector>
@@ -32,6 +34,7 @@ struct ParallelOptions {
   std::string group_file;            ///< lines "host cell": the ranks on the hosts of a cell are a group
   bool reshard_after_forward = true;
   int prefetch = 1;  ///< units gathered ahead of the one that computes; 0: nothing overlaps
+  CollectivesOptions collectives{.backend = Backend::automatic};
 };
 
 /// R replicas of S shards.

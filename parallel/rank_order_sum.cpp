@@ -2,6 +2,7 @@
 #include "parallel/rank_order_sum.hpp"
 
 #include "core/errors.hpp"
+#include "core/launch.hpp"
 
 #include <cstdint>
 
@@ -56,6 +57,15 @@ void sum_in_rank_order(const void* own, const void* others, void* out, std::size
     sum(static_cast<const float*>(own), static_cast<const float*>(others), static_cast<float*>(out), n, ranks, rank,
         accumulate, exec);
   }
+}
+
+void round_to_bf16(const float* from, std::size_t count, bf16* to, const Exec& exec) {
+  for_each(
+      "atoll::round_terms", exec, count, KOKKOS_LAMBDA(const std::int64_t i) { to[i] = bf16(from[i]); });
+}
+void widen_from_bf16(const bf16* from, std::size_t count, float* to, const Exec& exec) {
+  for_each(
+      "atoll::widen_sums", exec, count, KOKKOS_LAMBDA(const std::int64_t i) { to[i] = from[i]; });
 }
 
 }  // namespace atl

@@ -14,4 +14,8 @@ namespace atl {
 void sum_in_rank_order(const void* own, const void* others, void* out, std::size_t count, int ranks, int rank,
                        Element element, bool accumulate, const Exec& exec);
 
+/// Wire::bf16: terms, and sums that are gathered, before and after they travel. Start on exec, do not wait.
+void round_to_bf16(const float* from, std::size_t count, bf16* to, const Exec& exec);
+void widen_from_bf16(const bf16* from, std::size_t count, float* to, const Exec& exec);
+
 }  // namespace atl
