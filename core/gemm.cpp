@@ -25,6 +25,12 @@ constexpr bool onednn_found = true;
 constexpr bool onednn_found = false;
 #endif
 
+#ifdef ATOLL_HAVE_CUBLASLT
+constexpr bool by_cublaslt = !kernels_on_host;
+#else
+constexpr bool by_cublaslt = false;
+#endif
+
 int threads_of_library = 1;
 
 /// Products are no Kokkos kernels where a library computes them: as regions, profilers show them all the same.
@@ -117,6 +123,13 @@ void gemm(const Exec& exec, Transpose a_op, Transpose b_op, View2<const T> a, Vi
   if (m == 0 || n == 0) return;
   const Region region(a_op, b_op);
   if (k == 0) return scale(exec, beta, c);
+#ifdef ATOLL_HAVE_CUBLASLT
+  if constexpr (by_cublaslt) {
+    make_progress();
+    return gemm_cublaslt(exec, {a_op, b_op, m, n, k, a.data(), b.data(), c.data(), element_of<T>(), element_of<C>()},
+                         beta);
+  }
+#endif
   const GemmCall<T, C> call{a_op, b_op, m, n, k, a.data(), b.data(), beta, c.data()};
   if constexpr (std::is_same_v<T, bf16>)
     gemm_bf16(exec, call);
@@ -125,6 +138,9 @@ void gemm(const Exec& exec, Transpose a_op, Transpose b_op, View2<const T> a, Vi
 }
 
 std::string gemm_library(Element element) {
+#ifdef ATOLL_HAVE_CUBLASLT
+  if (by_cublaslt) return gemm_cublaslt_name(element);
+#endif
 #ifdef ATOLL_HAVE_ONEDNN
   if (by_onednn<float> && element == Element::f32) return gemm_onednn_name();
 #endif
@@ -137,6 +153,7 @@ std::string gemm_library(Element element) {
 }
 
 std::string gemm_warning(Element element) {
+  if (by_cublaslt) return "";
   if (element == Element::bf16) {
     if (!gemm_bf16_converts()) return "";
     const std::string fp32 = gemm_warning(Element::f32);
@@ -149,9 +166,24 @@ std::string gemm_warning(Element element) {
   return gemm_kokkos_kernels_warning();
 }
 
-std::size_t gemm_workspace_bytes(Element element) { return element == Element::bf16 ? gemm_bf16_workspace_bytes() : 0; }
+std::size_t gemm_workspace_bytes(Element element) {
+#ifdef ATOLL_HAVE_CUBLASLT
+  if (by_cublaslt) return gemm_cublaslt_workspace_bytes();
+#endif
+  return element == Element::bf16 ? gemm_bf16_workspace_bytes() : 0;
+}
 
 std::size_t gemm_threads() { return static_cast<std::size_t>(threads_of_library); }
+
+void set_gemm_tf32(bool on) {
+#ifdef ATOLL_HAVE_CUBLASLT
+  gemm_cublaslt_tf32(on);
+#else
+  if (on)
+    throw ConfigError("train.tf32 = true, but fp32 products of this build are by " + gemm_library(Element::f32) +
+                      ", which has no TF32: it is a format of NVIDIA's devices; leave the key out");
+#endif
+}
 
 void set_gemm_threads(int threads) {
   threads_of_library = std::max(threads, 1);

@@ -1,8 +1,9 @@
 /// The one interface for matrix products. SPDX-License-Identifier: Apache-2.0
 ///
-/// Behind it is one library for each element type and kind of memory: oneDNN for fp32 on the host where it was found at
-/// build time, and for bf16 where the processor has instructions for it; Kokkos Kernels (and the BLAS behind it)
-/// otherwise, which multiplies bf16 as blocks converted to fp32. Nothing else includes their headers.
+/// Behind it is one library for each element type and kind of memory: cuBLASLt on NVIDIA's devices; on the host oneDNN
+/// for fp32 where it was found at build time, and for bf16 where the processor has instructions for it; Kokkos Kernels
+/// (and the BLAS behind it) otherwise, which multiplies bf16 as blocks converted to fp32. Nothing else includes their
+/// headers.
 #pragma once
 
 #include "core/array.hpp"
@@ -28,6 +29,10 @@ std::string gemm_warning(Element element);
 
 /// Bytes that products of this type allocate once, with the first of them.
 std::size_t gemm_workspace_bytes(Element element);
+
+/// Whether later products of fp32 may round their factors to TF32's 10 bits, on the tensor cores of NVIDIA's devices.
+/// Throws ConfigError where the library has no TF32.
+void set_gemm_tf32(bool on);
 
 /// Threads of the library for calls from this process. Call once at start, before the first product.
 void set_gemm_threads(int threads);

@@ -2,6 +2,7 @@
 #pragma once
 
 #include "core/gemm.hpp"
+#include "core/gemm_column_major.hpp"
 
 namespace atl {
 
@@ -28,6 +29,14 @@ void gemm_bf16(const Exec& exec, const GemmCall<bf16, C>& call);
 bool gemm_bf16_converts();  ///< by blocks
 std::size_t gemm_bf16_workspace_bytes();
 std::size_t gemm_threads();  ///< of set_gemm_threads
+
+#ifdef ATOLL_HAVE_CUBLASLT
+/// c = op(a) op(b) + beta c; fp64, fp32, bf16, or bf16 into fp32. Starts on exec, does not wait.
+void gemm_cublaslt(const Exec& exec, const RowMajorProduct& product, double beta);
+std::string gemm_cublaslt_name(Element element);
+void gemm_cublaslt_tf32(bool on);
+std::size_t gemm_cublaslt_workspace_bytes();
+#endif
 
 #ifdef ATOLL_HAVE_ONEDNN
 void gemm_onednn(const GemmCall<float>& call);

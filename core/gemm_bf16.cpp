@@ -13,23 +13,18 @@ namespace {
 constexpr std::size_t block = 1024;
 
 /// Three blocks in fp32, allocated with the first product and freed with Kokkos.
-struct Blocks {
-  View2<float> a, b, c;
-};
-Blocks& blocks() {
-  static Blocks all;
-  if (all.a.extent(0) == 0) {
-    all = {allocate<float>("atoll::gemm_blocks", block, block), allocate<float>("atoll::gemm_blocks", block, block),
-           allocate<float>("atoll::gemm_blocks", block, block)};
-    Kokkos::push_finalize_hook([] { all = Blocks(); });
+float* blocks() {
+  static View1<float> all;
+  if (all.extent(0) == 0) {
+    all = allocate<float>("atoll::gemm_workspace", 3 * block * block);
+    Kokkos::push_finalize_hook([] { all = {}; });
   }
-  return all;
+  return all.data();
 }
 
 /// rows x columns of a stored matrix whose rows are `stride` apart, packed.
 View2<const float> widened(const Exec& exec, const bf16* from, std::size_t stride, std::size_t rows,
-                           std::size_t columns, const View2<float>& room) {
-  float* const to = room.data();
+                           std::size_t columns, float* to) {
   const int width = static_cast<int>(columns);
   for_each_team(
       "atoll::gemm_widen", exec, rows, KOKKOS_LAMBDA(const TeamMember& member) {
@@ -60,17 +55,17 @@ template <class C>
 void multiply_blocks(const Exec& exec, const GemmCall<bf16, C>& call) {
   const bool ta = call.a_op == Transpose::yes, tb = call.b_op == Transpose::yes;
   const std::size_t a_row = ta ? call.m : call.k, b_row = tb ? call.k : call.n;
-  const Blocks& room = blocks();
+  float *const a_room = blocks(), *const b_room = a_room + block * block, *const c_room = b_room + block * block;
   for (std::size_t i = 0; i < call.m; i += block)
     for (std::size_t j = 0; j < call.n; j += block) {
       const std::size_t m = std::min(block, call.m - i), n = std::min(block, call.n - j);
-      const View2<float> sums(room.c.data(), m, n);
+      const View2<float> sums(c_room, m, n);
       for (std::size_t l = 0; l < call.k; l += block) {
         const std::size_t k = std::min(block, call.k - l);
-        const auto a = ta ? widened(exec, call.a + l * a_row + i, a_row, k, m, room.a)
-                          : widened(exec, call.a + i * a_row + l, a_row, m, k, room.a);
-        const auto b = tb ? widened(exec, call.b + j * b_row + l, b_row, n, k, room.b)
-                          : widened(exec, call.b + l * b_row + j, b_row, k, n, room.b);
+        const auto a = ta ? widened(exec, call.a + l * a_row + i, a_row, k, m, a_room)
+                          : widened(exec, call.a + i * a_row + l, a_row, m, k, a_room);
+        const auto b = tb ? widened(exec, call.b + j * b_row + l, b_row, n, k, b_room)
+                          : widened(exec, call.b + l * b_row + j, b_row, k, n, b_room);
         gemm<float>(exec, call.a_op, call.b_op, a, b, l == 0 ? 0.0f : 1.0f, sums);
       }
       store(exec, sums, call.beta, call.c + i * call.n + j, call.n);

@@ -120,7 +120,7 @@ class Planner {
     const AttentionShape attention{1, n, heads, 1, q / heads};
     add(work, "attention_workspace",
         r(mixed() ? attention_workspace<bf16>(attention) : attention_workspace<float>(attention)));
-    if (mixed()) add(work, "gemm_blocks", gemm_workspace_bytes(Element::bf16) / 3, 3);
+    add(work, "gemm_workspace", gemm_workspace_bytes(mixed() ? Element::bf16 : Element::f32));
     for (const char* label : {"norm_partial", "final_norm_partial"}) add(work, label, r(partial));
     for (const char* label : {"final_reciprocal", "losses"}) add(work, label, r(n));
     for (const char* label : {"rope_cosine", "rope_sine"}) add(work, label, r(length * size(config_.head_dim) / 2));

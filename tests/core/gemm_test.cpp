@@ -136,5 +136,11 @@ TYPED_TEST(Gemm, LargeProductsAreWhole) {
   }
 }
 
+TEST(GemmTf32, IsAnErrorWhereTheLibraryHasNone) {
+  EXPECT_NO_THROW(set_gemm_tf32(false));
+  if (!kernels_on_host) GTEST_SKIP() << "kernels run on a device";
+  EXPECT_THROW(set_gemm_tf32(true), ConfigError);
+}
+
 }  // namespace
 }  // namespace atl::test
