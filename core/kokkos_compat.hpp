@@ -46,20 +46,19 @@ using std::sqrt;
 
 inline int kokkos_version() { return KOKKOS_VERSION; }
 
-/// Devices this process sees; 0 in a host build. May be called before Kokkos is initialised.
+/// Devices this process sees; 0 in a host build, and where there is no driver (Kokkos' own functions abort then). May
+/// be called before Kokkos is initialised.
 inline int number_of_devices() {
   if constexpr (kernels_on_host) return 0;
-#if KOKKOS_VERSION >= 40300
-  return Kokkos::num_devices();
-#elif defined(KOKKOS_ENABLE_CUDA)
-  return static_cast<int>(Kokkos::Cuda::detect_device_count());
-#elif defined(KOKKOS_ENABLE_HIP) && KOKKOS_VERSION >= 40000
-  return static_cast<int>(Kokkos::HIP::detect_device_count());
+  int count = 0;
+#if defined(KOKKOS_ENABLE_CUDA)
+  if (cudaGetDeviceCount(&count) != cudaSuccess) count = 0;
 #elif defined(KOKKOS_ENABLE_HIP)
-  return static_cast<int>(Kokkos::Experimental::HIP::detect_device_count());
-#else
-  return 0;
+  if (hipGetDeviceCount(&count) != hipSuccess) count = 0;
+#elif KOKKOS_VERSION >= 40300
+  count = Kokkos::num_devices();
 #endif
+  return count;
 }
 
 /// Starts Kokkos without its warnings. `threads` of a threaded host backend; `device` of an accelerator, -1 for none.

@@ -6,7 +6,13 @@
 #include <gtest/gtest.h>
 #include <mpi.h>
 
+#include <cstdio>
+
 int main(int argc, char** argv) {
+  if (!atl::kernels_on_host && atl::number_of_devices() < 1) {
+    std::printf("skipped: this build's kernels run on a device (%s), and there is none\n", atl::Exec::name());
+    return 77;  // which ctest takes for skipped
+  }
   MPI_Init(&argc, &argv);
   int failed = 0;
   {
