@@ -1,16 +1,19 @@
 /// `atoll data`: what token data hold, and whether they can be trusted. SPDX-License-Identifier: Apache-2.0
 #include "apps/commands.hpp"
-#include "apps/raw_type.hpp"
+#include "apps/shared_options.hpp"
+#include "apps/text_codec.hpp"
 #include "core/errors.hpp"
 #include "io/data/token_file.hpp"
 #include "io/data/token_formats.hpp"
 #include "io/data/token_statistics.hpp"
 #include "io/report/progress.hpp"
 #include "io/tokenizer/byte_tokenizer.hpp"
+#include "io/tokenizer/tokenizer.hpp"
 #include "io/tokenizer/utf8.hpp"
 
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
+#include <spdlog/spdlog.h>
 
 #include <array>
 #include <memory>
@@ -25,6 +28,7 @@ using Source = std::shared_ptr<const TokenSource>;
 
 struct Arguments {
   std::vector<std::string> paths;
+  std::string tokenizer;
   std::optional<TokenType> raw_type;
   std::optional<std::int32_t> end_of_document;
   std::int64_t sample = 64, vocab_size = 0;
@@ -47,13 +51,43 @@ std::string format_of(const TokenSource& source) {
   return dynamic_cast<const TokenFile*>(&source) != nullptr ? "token file" : "several files";
 }
 
-/// Escaped, so that a terminal shows it as it is, on one line.
-std::string decoded(const std::string& tokenizer, const std::vector<std::int32_t>& ids) {
-  if (tokenizer != ByteTokenizer::name) return "";
+/// The tokenizer to decode with, "bytes" or a path: --tokenizer, or that of the data where it can be found; else empty.
+std::string decoder_of(const TokenSource& source, const Arguments& arguments) {
+  if (arguments.tokenizer.empty()) {
+    try {
+      return tokenizer_of_data(source);
+    } catch (const DataError& error) {
+      spdlog::warn(error.what());
+      return "";
+    }
+  }
+  const std::string said = tokenizer_of(source);
+  const bool other = arguments.tokenizer == ByteTokenizer::name || said == ByteTokenizer::name
+                         ? said != arguments.tokenizer
+                         : said.find(Tokenizer::read(arguments.tokenizer).checksum()) == std::string::npos;
+  if (!said.empty() && other)
+    spdlog::warn("{} was made with {}, not with --tokenizer {}", source.name(), said, arguments.tokenizer);
+  return arguments.tokenizer;
+}
+
+/// Valid UTF-8, with special tokens but for the marks of documents of bytes.
+std::string decoded(const std::string& name, const TokenSource& source, const std::vector<std::int32_t>& ids,
+                    const LargestToken& largest) {
+  const bool bytes = name == ByteTokenizer::name;
+  std::optional<Tokenizer> tokenizer;
+  if (!bytes) tokenizer.emplace(Tokenizer::read(name));
+  const std::int64_t known = bytes ? ByteTokenizer::vocab_size : tokenizer->vocab_size();
+  if (largest.id >= known)
+    throw ConfigError(
+        fmt::format("--tokenizer {} has {} tokens, but {} has token {} at position {}: it was made with "
+                    "another tokenizer",
+                    name, known, source.name(), largest.id, largest.position));
+  if (!bytes) return tokenizer->decode(ids, SpecialTokens::keep);
   std::string text;
   Utf8Reader reader;
   reader.feed(ByteTokenizer::decode(ids), text);
-  return Json(text).dump();
+  reader.finish(text);
+  return text;
 }
 
 Json inspect(const TokenSource& source, const Arguments& arguments) {
@@ -85,7 +119,8 @@ Json inspect(const TokenSource& source, const Arguments& arguments) {
   std::vector<std::int32_t> ids(static_cast<std::size_t>(std::min(arguments.sample, source.tokens())));
   source.read(0, ids);
   out["sample"] = {{"ids", ids}};
-  if (const std::string text = decoded(tokenizer, ids); !text.empty()) out["sample"]["text"] = Json::parse(text);
+  if (const std::string name = decoder_of(source, arguments); !name.empty())
+    out["sample"]["text"] = decoded(name, source, ids, found.largest);
   return out;
 }
 
@@ -110,10 +145,15 @@ void print(const Json& found) {
   if (found.contains("tokenizer")) fmt::print("  tokenizer: {}\n", found.at("tokenizer").get<std::string>());
   const Json& sample = found.at("sample");
   fmt::print("  begins with {}\n", sample.at("ids").dump());
-  if (sample.contains("text")) fmt::print("  as text: {}\n", sample.at("text").dump());
+  if (sample.contains("text"))  // escaped, so that a terminal shows it as it is, on one line
+    fmt::print("  as text: {}\n", sample.at("text").dump());
+  else
+    fmt::print("  as text: the tokenizer is not here (--tokenizer bytes, or a tokenizer.json)\n");
 }
 
 int run_inspect(const Arguments& arguments) {
+  if (const std::string& name = arguments.tokenizer; !name.empty() && name != ByteTokenizer::name)
+    static_cast<void>(Tokenizer::read(name));  // its faults, before all data are read
   Json all = Json::array();
   for (const auto& name : arguments.paths) {
     std::vector<Source> parts;
@@ -166,10 +206,12 @@ void add_data(CLI::App& program, Command& chosen) {
   auto arguments = std::make_shared<Arguments>();
   CLI::App* data = program.add_subcommand("data", "Look at token data, or verify them");
   data->require_subcommand(1);
+  data->footer("Example: atoll data inspect tokens/train.h5 'fineweb/*.bin'");
   const auto add = [&](const char* name, const char* what) {
     CLI::App* command = data->add_subcommand(name, what);
     command->add_option("paths", arguments->paths, "Token data of any format, and patterns in quotes: 'shards/*.bin'")
         ->required();
+    command->footer(fmt::format("Example: atoll data {} tokens/train.h5 'fineweb/*.bin'", name));
     add_raw_type(*command, arguments->raw_type);
     command->add_flag("--json", arguments->json, "Print the result as JSON");
     return command;
@@ -177,6 +219,9 @@ void add_data(CLI::App& program, Command& chosen) {
   CLI::App* inspect = add("inspect", "Counts, lengths of documents, ids, and how the tokens begin");
   inspect->add_option("--end-of-document", arguments->end_of_document,
                       "Id of the token that ends a document, where the format does not tell: 50256 of GPT-2");
+  inspect->add_option("--tokenizer", arguments->tokenizer,
+                      "bytes, or a tokenizer.json, to show tokens as text; default: that of the token file, where the "
+                      "tokenizer.json that tokenize wrote lies beside it");
   inspect->add_option("--sample", arguments->sample, "Tokens to show from the start")
       ->check(CLI::NonNegativeNumber)
       ->capture_default_str();

@@ -1,7 +1,7 @@
 /// `atoll eval`: perplexity of a saved model. SPDX-License-Identifier: Apache-2.0
 #include "apps/commands.hpp"
 #include "apps/parallel_command.hpp"
-#include "apps/raw_type.hpp"
+#include "apps/shared_options.hpp"
 #include "io/data/batch_source.hpp"
 #include "io/data/data_sets.hpp"
 #include "io/data/token_file.hpp"
@@ -179,9 +179,7 @@ void add_eval(CLI::App& program, Command& chosen) {
       ->check(CLI::PositiveNumber);
   command->add_option("--micro-batch", arguments->micro_batch, "Sequences a rank evaluates at once")
       ->check(CLI::PositiveNumber);
-  command->add_option("--precision", arguments->precision, "fp32 (default), bf16 or fp64")
-      ->transform(CLI::CheckedTransformer(std::map<std::string, Precision>{
-          {"fp32", Precision::fp32}, {"bf16", Precision::bf16}, {"fp64", Precision::fp64}}));
+  add_precision(*command, arguments->precision);
   command->add_flag("--json", arguments->json, "Print the result as JSON");
   command->callback([arguments, &chosen] { chosen = [arguments] { return run(*arguments); }; });
 }

@@ -2,6 +2,7 @@
 #include "io/huggingface/export.hpp"
 
 #include "apps/commands.hpp"
+#include "apps/shared_options.hpp"
 #include "core/errors.hpp"
 #include "io/huggingface/companion_files.hpp"
 #include "io/report/progress.hpp"
@@ -68,20 +69,20 @@ void add_export(CLI::App& program, Command& chosen) {
       ->required();
   command->add_option("output", arguments->output, "Folder to make")->required();
   command->add_option("--format", arguments->format, "What to write")
-      ->check(CLI::IsMember({"safetensors"}))
+      ->check(CLI::IsMember({"safetensors"}).description(""))
+      ->type_name("safetensors")
       ->capture_default_str();
-  CLI::CheckedTransformer types(std::map<std::string, WeightType>{
-      {"fp32", WeightType::fp32}, {"bf16", WeightType::bf16}, {"fp16", WeightType::fp16}});
-  types.description("");
   command->add_option("--dtype", arguments->options.type, "Type of the numbers; rounded once, to nearest")
-      ->transform(types)
+      ->transform(
+          choices_of<WeightType>({{"fp32", WeightType::fp32}, {"bf16", WeightType::bf16}, {"fp16", WeightType::fp16}}))
       ->type_name("fp32|bf16|fp16")
       ->default_str("fp32");
   command
       ->add_option("--max-shard-size", arguments->options.max_shard_bytes,
                    "Bytes of a file, as 5GB or 500MB (or GiB, MiB); larger models get several and an index")
-      ->transform(CLI::AsSizeValue(true))
-      ->check(CLI::PositiveNumber)
+      ->transform(CLI::AsSizeValue(true).description(""))
+      ->check(CLI::PositiveNumber.description(""))
+      ->type_name("SIZE")
       ->default_str("5GB");
   command->add_option("--tokenizer", arguments->options.tokenizer,
                       "Folder with the tokenizer's files; default: the model's own");

@@ -3,13 +3,12 @@
 
 #include "apps/commands.hpp"
 #include "apps/parallel_command.hpp"
+#include "apps/shared_options.hpp"
 #include "apps/text_codec.hpp"
 #include "io/config/run_config.hpp"
-#include "io/data/token_file.hpp"
 #include "io/data/token_formats.hpp"
 #include "io/report/run_log.hpp"
 #include "io/saved_model.hpp"
-#include "io/tokenizer/byte_tokenizer.hpp"
 
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
@@ -42,17 +41,8 @@ std::string tokenizer_of(const Arguments& arguments, const std::string& model, c
   if (!arguments.tokenizer.empty()) return arguments.tokenizer;
   const fs::path folder = fs::is_directory(model) ? fs::path(model) : fs::path(model).parent_path();
   if (fs::exists(folder / "tokenizer.json")) return (folder / "tokenizer.json").string();
-  if (!info.eval.empty() && info.eval != synthetic_data && fs::exists(info.eval)) {
-    const auto source = open_tokens(info.eval, {});
-    const auto* const file = dynamic_cast<const TokenFile*>(source.get());
-    if (file != nullptr && file->tokenizer() == ByteTokenizer::name) return ByteTokenizer::name;
-    const fs::path beside = fs::path(info.eval).parent_path() / "tokenizer.json";
-    if (file != nullptr && fs::exists(beside)) {
-      if (is_tokenizer(beside.string(), file->tokenizer())) return beside.string();
-      throw DataError(fmt::format("{}: is not the tokenizer that {} was made with ({}); give --tokenizer",
-                                  beside.string(), info.eval, file->tokenizer()));
-    }
-  }
+  if (!info.eval.empty() && info.eval != synthetic_data && fs::exists(info.eval))
+    if (const std::string name = tokenizer_of_data(*open_tokens(info.eval, {})); !name.empty()) return name;
   throw ConfigError(fmt::format("{} does not say its tokenizer{}; give --tokenizer bytes, a tokenizer.json, or ids",
                                 model, info.eval == synthetic_data ? " (it learnt the synthetic language: ids)" : ""));
 }
@@ -276,9 +266,7 @@ void add_generate(CLI::App& program, Command& chosen) {
       ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll)
       ->expected(1);
   command->add_flag("--no-echo", arguments->no_echo, "Print only what is new");
-  command->add_option("--precision", arguments->precision, "fp32 (default), bf16 or fp64")
-      ->transform(CLI::CheckedTransformer(std::map<std::string, Precision>{
-          {"fp32", Precision::fp32}, {"bf16", Precision::bf16}, {"fp64", Precision::fp64}}));
+  add_precision(*command, arguments->precision);
   command->add_flag("--json", arguments->json, "A line of JSON for each continuation");
   command->callback([arguments, &chosen] { chosen = [arguments] { return run(*arguments); }; });
 }

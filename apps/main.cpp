@@ -2,6 +2,7 @@
 #include "apps/commands.hpp"
 #include "core/errors.hpp"
 #include "core/nearest_name.hpp"
+#include "io/report/run_log.hpp"
 #include "io/version.hpp"
 #include "parallel/communicator.hpp"
 #include "parallel/launcher.hpp"
@@ -49,6 +50,7 @@ int main(int argc, char** argv) {
   add_doctor(program, chosen);
   // MPI does not run before and after a subcommand, so that the launcher must say who speaks for all ranks there.
   const bool speaks = first_of_launcher();
+  start_logging(speaks ? 0 : 1, "info");  // warnings to stderr; commands that know their rank say so later
   const auto fail = [](const std::exception& error, ExitCode code) {
     std::fprintf(stderr, "atoll: error: %s\n", error.what());
     return static_cast<int>(code);

@@ -2,6 +2,7 @@
 #include "apps/text_codec.hpp"
 
 #include "core/errors.hpp"
+#include "io/data/token_file.hpp"
 #include "io/tokenizer/bpe_trainer.hpp"
 #include "io/tokenizer/byte_tokenizer.hpp"
 #include "io/tokenizer/tokenizer.hpp"
@@ -31,10 +32,6 @@ std::vector<std::int32_t> parse_ids(const std::string& text, std::int64_t vocab_
   }
   return tokens;
 }
-
-}  // namespace
-
-namespace {
 
 TextCodec byte_codec(std::int64_t vocab_size) {
   if (vocab_size < ByteTokenizer::vocab_size)
@@ -107,8 +104,15 @@ TextCodec make_text_codec(const std::string& name, std::int64_t vocab_size) {
   return {{}, [vocab_size](const std::string& text) { return parse_ids(text, vocab_size); }, decode};
 }
 
-bool is_tokenizer(const std::string& path, const std::string& name_in_token_file) {
-  return name_in_token_file.find(Tokenizer::read(path).checksum()) != std::string::npos;
+std::string tokenizer_of_data(const TokenSource& data) {
+  const auto* const file = dynamic_cast<const TokenFile*>(&data);
+  if (file == nullptr || file->tokenizer() == ByteTokenizer::name) return file == nullptr ? "" : ByteTokenizer::name;
+  const std::string beside = (std::filesystem::path(file->name()).parent_path() / "tokenizer.json").string();
+  if (!std::filesystem::exists(beside)) return "";
+  if (file->tokenizer().find(Tokenizer::read(beside).checksum()) == std::string::npos)
+    throw DataError(fmt::format("{}: is not the tokenizer that {} was made with ({}); give --tokenizer", beside,
+                                file->name(), file->tokenizer()));
+  return beside;
 }
 
 TextStream::TextStream(const TextCodec& codec, std::vector<std::int32_t> prompt)

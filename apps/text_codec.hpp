@@ -1,6 +1,8 @@
 /// Prompts to tokens and tokens to text, for `atoll generate`. SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include "io/data/token_source.hpp"
+
 #include <cstdint>
 #include <functional>
 #include <span>
@@ -23,8 +25,9 @@ struct TextCodec {
 /// which must hold all tokens. ConfigError or DataError otherwise.
 TextCodec make_text_codec(const std::string& name, std::int64_t vocab_size);
 
-/// Whether a tokenizer.json is the one that a token file names as its tokenizer. DataError where it cannot be read.
-bool is_tokenizer(const std::string& path, const std::string& name_in_token_file);
+/// The tokenizer that a token file was made with: "bytes", or the path of the tokenizer.json beside it. Empty where
+/// none lies there, and for data of other formats. DataError where another tokenizer lies there.
+std::string tokenizer_of_data(const TokenSource& data);
 
 /// The text of a sequence as it grows, in whole characters.
 class TextStream {

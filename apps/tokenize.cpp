@@ -2,6 +2,7 @@
 #include "io/data/tokenize.hpp"
 
 #include "apps/commands.hpp"
+#include "apps/shared_options.hpp"
 #include "core/errors.hpp"
 #include "io/report/progress.hpp"
 
@@ -42,6 +43,7 @@ void print_json(const TokenizeResult& result) {
   };
   nlohmann::ordered_json json{{"train", file(result.train)}};
   if (!result.eval.path.empty()) json["eval"] = file(result.eval);
+  json["vocab_size"] = result.vocab_size;
   json["split_inside_document"] = result.split_inside_document;
   json["left_out"] = {{"invalid", result.invalid.count},
                       {"compressed", result.compressed.count},
@@ -52,13 +54,11 @@ void print_json(const TokenizeResult& result) {
 }
 
 void add_text_options(CLI::App& command, TokenizeOptions& options) {
-  CLI::CheckedTransformer formats(std::map<std::string, TextFormat>{
-      {"auto", TextFormat::by_name}, {"text", TextFormat::text}, {"jsonl", TextFormat::json_lines}});
-  formats.description("");
   command
       .add_option("--input-format", options.format,
                   "auto (a name in .jsonl or .ndjson is JSON Lines), text (a file is a document) or jsonl")
-      ->transform(formats)
+      ->transform(choices_of<TextFormat>(
+          {{"auto", TextFormat::by_name}, {"text", TextFormat::text}, {"jsonl", TextFormat::json_lines}}))
       ->type_name("auto|text|jsonl")
       ->default_str("auto");
   command.add_option("--field", options.field, "Of JSON Lines: the key whose string is the document")
@@ -80,11 +80,15 @@ int run(const Arguments& arguments) {
   if (result.split_inside_document) {
     spdlog::warn("there is one document only: its end, {} bytes, is the evaluation text", result.eval.bytes);
   }
+  if (result.vocab_size < arguments.options.train_vocab)
+    spdlog::warn("the text has pairs that occur twice for {} tokens only, of --train-vocab {}", result.vocab_size,
+                 arguments.options.train_vocab);
   if (arguments.json) {
     print_json(result);
   } else {
     print("train", result.train);
     if (!result.eval.path.empty()) print("eval", result.eval);
+    fmt::print("model.vocab_size = {}\n", result.vocab_size);
   }
   return static_cast<int>(ExitCode::done);
 }
@@ -110,15 +114,13 @@ void add_tokenize(CLI::App& program, Command& chosen) {
       ->delimiter(',')
       ->allow_extra_args(false);  // or it would take the inputs that follow it
   add_text_options(*command, options);
-  CLI::CheckedTransformer choices(std::map<std::string, InvalidText>{
-      {"error", InvalidText::error}, {"skip", InvalidText::skip}, {"replace", InvalidText::replace}});
-  choices.description("");
   command
       ->add_option(
           "--invalid", options.invalid,
           "Text that is not UTF-8: error (of a folder's files: leave them out, with a count), skip (leave out named "
           "files and lines of JSON too), replace (their invalid bytes by U+FFFD)")
-      ->transform(choices)
+      ->transform(choices_of<InvalidText>(
+          {{"error", InvalidText::error}, {"skip", InvalidText::skip}, {"replace", InvalidText::replace}}))
       ->type_name("error|skip|replace")
       ->default_str("error");
   command->add_option("--tokenizer", options.tokenizer, "tokenizer.json of a Hugging Face model (BPE)");

@@ -304,6 +304,7 @@ TokenizeResult tokenize(const TokenizeOptions& options,
     name = fmt::format("{} {}", fs::path(name).filename().string(), tokenizer->checksum());
   }
   const std::int64_t vocab_size = tokenizer ? tokenizer->vocab_size() : ByteTokenizer::vocab_size;
+  result.vocab_size = vocab_size;
   TokenFileWriter train(output_path(options, "train.h5"), vocab_size, name);
   std::optional<TokenFileWriter> eval;
   if (options.eval_fraction > 0) eval.emplace(output_path(options, "eval.h5"), vocab_size, name);

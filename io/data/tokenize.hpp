@@ -49,6 +49,7 @@ struct LeftOut {
 
 struct TokenizeResult {
   TokenizedFile train, eval;           ///< eval.path is empty when eval_fraction is 0
+  std::int64_t vocab_size = 0;         ///< the run's model.vocab_size
   bool split_inside_document = false;  ///< there was one document only: its end is the evaluation text
   LeftOut invalid, compressed, empty, other_extension, duplicate;
 };

@@ -131,5 +131,68 @@ TEST_F(DataProgram, InspectsAndVerifies) {
   EXPECT_NE(bad.err.find("checksum of 'tokens'"), std::string::npos) << bad.err;
 }
 
+TEST_F(DataProgram, TokenizeSaysTheVocabulary) {
+  folder_.write("a.txt", "hello hello hello");
+  folder_.write("empty.txt", "");
+  const Outcome few = run_program(folder_, 0,
+                                  {"tokenize", folder_ / "a.txt", folder_ / "empty.txt", "-o", folder_ / "t",
+                                   "--eval-fraction", "0", "--train-vocab", "300", "--json"});
+  ASSERT_EQ(few.code, 0) << few.err;
+  const std::int64_t size = few.json().at("vocab_size");  // warnings do not stand among the JSON
+  EXPECT_LT(size, 300);
+  EXPECT_NE(few.err.find("for " + std::to_string(size) + " tokens only, of --train-vocab 300"), std::string::npos)
+      << few.err;
+  EXPECT_NE(few.err.find("1 files left out: empty"), std::string::npos) << few.err;
+}
+
+TEST_F(DataProgram, InspectShowsTextOfTokenizers) {
+  std::string text;
+  for (int i = 0; i < 60; ++i) text += "caf\u00e9 number " + std::to_string(i) + ", \u4f60\u597d\n";
+  folder_.write("a.txt", text);
+  folder_.write("b.txt", text + "another one");
+  for (const char* name : {"t", "other"})
+    ASSERT_EQ(run_program(folder_, 0,
+                          {"tokenize", folder_ / "a.txt", folder_ / "b.txt", "-o", folder_ / name, "--eval-fraction",
+                           "0", "--train-vocab", name[0] == 't' ? "272" : "262"})
+                  .code,
+              0);
+  const auto inspect = [&](const std::vector<std::string>& arguments) {
+    std::vector<std::string> all{"data", "inspect", "--json", "--sample", "100000"};
+    all.insert(all.end(), arguments.begin(), arguments.end());
+    return run_program(folder_, 0, all);
+  };
+  const std::string data = folder_ / "t/train.h5",
+                    whole = text + "<|end_of_text|>" + text + "another one<|end_of_text|>",
+                    begun = "<|begin_of_text|>" + text + "<|end_of_text|><|begin_of_text|>" + text +
+                            "another one<|end_of_text|>";
+  const Outcome found = inspect({data});  // tokenizer.json lies beside it
+  ASSERT_EQ(found.code, 0) << found.err;
+  EXPECT_EQ(found.err, "");
+  const std::string shown = found.json()[0].at("sample").at("text");
+  EXPECT_TRUE(shown == whole || shown == begun) << shown;
+  EXPECT_EQ(found.json()[0].at("documents").at("count"), 2);
+
+  fs::rename(folder_ / "t/tokenizer.json", folder_ / "mine.json");
+  EXPECT_FALSE(inspect({data}).json()[0].at("sample").contains("text"));
+  EXPECT_NE(run_program(folder_, 0, {"data", "inspect", data}).out.find("the tokenizer is not here"),
+            std::string::npos);
+  EXPECT_EQ(inspect({data, "--tokenizer", folder_ / "mine.json"}).json()[0].at("sample").at("text"), shown);
+
+  fs::copy(folder_ / "other/tokenizer.json", folder_ / "t/tokenizer.json");  // of other data
+  const Outcome replaced = inspect({data});
+  EXPECT_EQ(replaced.code, 0);
+  EXPECT_NE(replaced.err.find("is not the tokenizer that"), std::string::npos) << replaced.err;
+  EXPECT_FALSE(replaced.json()[0].at("sample").contains("text"));
+  const Outcome small = inspect({data, "--tokenizer", folder_ / "other/tokenizer.json"});
+  EXPECT_EQ(small.code, 2);
+  EXPECT_NE(small.err.find("has 262 tokens, but"), std::string::npos) << small.err;
+  const Outcome larger = inspect({folder_ / "other/train.h5", "--tokenizer", folder_ / "mine.json"});
+  EXPECT_EQ(larger.code, 0);
+  EXPECT_NE(larger.err.find("train.h5 was made with tokenizer.json xxh3-64:"), std::string::npos) << larger.err;
+  const Outcome array = inspect({folder_ / "a.bin", "--raw-type", "uint16", "--tokenizer", folder_ / "mine.json"});
+  EXPECT_TRUE(array.json()[0].at("sample").contains("text")) << array.err;
+  EXPECT_EQ(inspect({data, "--tokenizer", folder_ / "none.json"}).code, 3);
+}
+
 }  // namespace
 }  // namespace atl
