@@ -18,6 +18,8 @@ build_packages=(g++ cmake ninja-build pkg-config libtrilinos-kokkos-dev libtrili
   liblapack-dev mpich libmpich-dev libhdf5-dev libtomlplusplus-dev libcli11-dev nlohmann-json3-dev libspdlog-dev
   libfmt-dev libxxhash-dev libpcre2-dev libutf8proc-dev zlib1g-dev libzstd-dev libdnnl-dev ocl-icd-opencl-dev opencl-headers
   libgtest-dev libgmock-dev)
+# What the fuzz targets need besides.
+fuzz_packages=(clang)
 
 is_debian() { [ -r /etc/debian_version ] && command -v apt-get >/dev/null && command -v dpkg-query >/dev/null; }
 
