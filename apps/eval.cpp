@@ -22,6 +22,8 @@ struct Arguments {
   std::string data;
   std::optional<TokenType> raw_type;
   std::int64_t sequence_length = 0, micro_batch = 0, stride = 0, batches = 0;
+  std::optional<Packing> packing;
+  std::optional<std::int64_t> end_of_document;
   Precision precision = Precision::fp32;
   bool json = false;
 };
@@ -44,6 +46,10 @@ Subject find_subject(const Arguments& arguments) {
   config.run.seed = subject.info.seed;
   config.data.raw_type = arguments.raw_type;
   if (!arguments.data.empty()) config.data.eval = arguments.data;
+  config.data.documents = subject.info.documents;
+  if (arguments.packing && *arguments.packing != config.data.documents.packing)
+    config.data.documents = {*arguments.packing, std::nullopt};
+  if (arguments.end_of_document) config.data.documents.end_of_document = arguments.end_of_document;
   if (arguments.sequence_length > 0) config.data.sequence_length = arguments.sequence_length;
   if (arguments.stride > config.data.sequence_length && config.data.sequence_length > 0)
     throw ConfigError(
@@ -56,6 +62,8 @@ Subject find_subject(const Arguments& arguments) {
   if (config.data.sequence_length == 0)
     throw ConfigError(
         fmt::format("{} does not say what its run's data.sequence_length was; give --sequence-length", subject.model));
+  config.data.train = {config.data.eval};
+  check_documents(config.data);
   if (config.data.eval == synthetic_data && config.data.synthetic_eval_tokens == 0)
     throw ConfigError(
         fmt::format("{} does not say which synthetic language it learnt; give --data FILE", subject.model));
@@ -86,11 +94,13 @@ int evaluate_model(const Arguments& arguments, const Subject& subject, const Run
   const std::int64_t micro_batch =
       arguments.micro_batch > 0 ? arguments.micro_batch : std::max<std::int64_t>(1, 4096 / config.data.sequence_length);
   Llama<T> model(subject.info.config,
-                 {micro_batch, config.data.sequence_length, Recompute::block, config.train.loss_chunk}, parameters);
+                 {micro_batch, config.data.sequence_length, Recompute::block, config.train.loss_chunk,
+                  config.data.documents.packing},
+                 parameters);
   std::optional<EvaluationSource> evaluation;
   collectively(world, [&] {
     evaluation.emplace(source, config.data.sequence_length, world.size(), world.rank(), micro_batch,
-                       arguments.batches * micro_batch, arguments.stride);
+                       arguments.batches * micro_batch, arguments.stride, config.data.documents);
   });
   std::int64_t byte_tokens = 0;  // targets that are a byte, where tokens are bytes
   const Evaluation result = evaluate<T>(exec, model, world, evaluation->micro_batches(), [&](std::int64_t i) {
@@ -175,6 +185,13 @@ void add_eval(CLI::App& program, Command& chosen) {
                    "Windows begin every so many tokens: each token is counted once, with at least the windows' length "
                    "less the stride as context; default: the length")
       ->check(CLI::PositiveNumber);
+  command->add_option("--packing", arguments->packing, "concatenate or documents; default: as the run")
+      ->transform(CLI::CheckedTransformer(
+          std::map<std::string, Packing>{{"concatenate", Packing::concatenate}, {"documents", Packing::documents}}));
+  command
+      ->add_option("--end-of-document", arguments->end_of_document,
+                   "Id of the token that ends each document, in data without an index; default: that of the run")
+      ->check(CLI::NonNegativeNumber);
   command->add_option("--batches", arguments->batches, "Only the first micro-batches; default: all data")
       ->check(CLI::PositiveNumber);
   command->add_option("--micro-batch", arguments->micro_batch, "Sequences a rank evaluates at once")

@@ -48,7 +48,8 @@ Inspection inspect_group(const Subject& subject, const ProcessGrid& grid) {
   const RunConfig& config = subject.config;
   const StepSchedule schedule(grid, config.train);
   MemoryOptions options;
-  options.shape = {schedule.width(), config.data.sequence_length, config.train.recompute, config.train.loss_chunk};
+  options.shape = {schedule.width(), config.data.sequence_length, config.train.recompute, config.train.loss_chunk,
+                   config.data.documents.packing};
   options.group = grid.shape();
   options.groups = grid.number_of_groups();
   if (!grid.equal_groups()) options.unequal_groups = grid.groups();
@@ -158,9 +159,10 @@ void print(const Inspection& inspection) {
                grouped(static_cast<std::uint64_t>(inspection.subject.file->step)),
                grouped(static_cast<std::uint64_t>(inspection.subject.file->tokens)));
   fmt::print("grid         {} ({})\n", inspection.grid.describe(), name_of(config.parallel.strategy));
-  fmt::print("micro-batch  {} x {} tokens a rank, {} of them a step; {}, recompute {}\n\n",
+  fmt::print("micro-batch  {} x {} tokens a rank, {} of them a step; {}, recompute {}{}\n\n",
              inspection.shape.micro_batch, inspection.shape.sequence_length, inspection.accumulate,
-             name_of(config.train.precision), config.train.recompute == Recompute::none ? "none" : "block");
+             name_of(config.train.precision), config.train.recompute == Recompute::none ? "none" : "block",
+             inspection.shape.packing == Packing::documents ? ", attention inside documents" : "");
 
   const std::vector<UnitRow> rows = unit_rows(inspection);
   fmt::print("{:<16}{:>18}{:>18}{:>18}\n", "unit", "parameters", "padded", "shard of a rank");
@@ -207,7 +209,8 @@ Json to_json(const Inspection& inspection) {
                  {"shards", grid.shape().shards}};
   out["micro_batch"] = {{"sequences", inspection.shape.micro_batch},
                         {"sequence_length", inspection.shape.sequence_length},
-                        {"accumulate", inspection.accumulate}};
+                        {"accumulate", inspection.accumulate},
+                        {"packing", inspection.shape.packing == Packing::documents ? "documents" : "concatenate"}};
   out["units"] = Json::array();
   for (const UnitRow& row : unit_rows(inspection))
     out["units"].push_back(

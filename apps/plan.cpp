@@ -109,7 +109,7 @@ PlanReport make_report(Arguments arguments) {
   options.compute_seconds = arguments.compute_seconds;
   options.evaluates = !config.data.eval.empty();
   options.work.shape = {std::max<std::int64_t>(1, config.train.micro_batch), config.data.sequence_length,
-                        config.train.recompute, config.train.loss_chunk};
+                        config.train.recompute, config.train.loss_chunk, config.data.documents.packing};
   options.work.micro_batches = std::max<std::int64_t>(1, config.train.accumulate);
   options.work.precision = config.train.precision;
   options.work.optimizer = config.optimizer.kind;

@@ -118,6 +118,9 @@ std::vector<std::string> assumptions(const PlanReport& report) {
           ? "nothing overlaps (parallel.prefetch = 0)"
           : fmt::format("transfers of the next {} run beside the computation and do not slow it",
                         options.work.prefetch == 1 ? "unit" : fmt::format("{} units", options.work.prefetch)));
+  if (options.work.shape.packing == Packing::documents)
+    list.push_back(
+        "attention costs as if each sequence were one document; with data.packing = \"documents\" it is less");
   list.push_back(
       "all ranks are equally fast, and no other job uses the network; data, evaluations and checkpoints take "
       "no time");

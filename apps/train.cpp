@@ -110,11 +110,12 @@ int train(const RunConfig& config, const LlamaConfig& llama, const Runtime& runt
   std::optional<BatchSource> made_source;
   std::optional<EvaluationSource> evaluation;
   collectively(world, [&] {
-    made_source.emplace(data.train, config.data.sequence_length, static_cast<std::uint64_t>(config.run.seed));
+    made_source.emplace(data.train, config.data.sequence_length, static_cast<std::uint64_t>(config.run.seed),
+                        config.data.documents);
     made_source->require_sequences(schedule.world_batch());
     if (data.eval)
       evaluation.emplace(data.eval, config.data.sequence_length, world.size(), world.rank(), schedule.least_width(),
-                         config.eval.batches * schedule.world_batch());
+                         config.eval.batches * schedule.world_batch(), 0, config.data.documents);
   });
   const BatchSource& source = *made_source;
 
@@ -127,7 +128,8 @@ int train(const RunConfig& config, const LlamaConfig& llama, const Runtime& runt
   else
     collectively(world, [&] { load_model(config.model.init_from, parameters); });
   Llama<T> model(llama,
-                 {schedule.width(), config.data.sequence_length, config.train.recompute, config.train.loss_chunk},
+                 {schedule.width(), config.data.sequence_length, config.train.recompute, config.train.loss_chunk,
+                  config.data.documents.packing},
                  parameters);
   Optimizer<T> optimizer(config.optimizer, parameters, communicators.shard);
   Federation<T> federation(config.federation, config.train.steps, grid, communicators, links, *replica, parameters);

@@ -41,6 +41,9 @@ void write_model_info(Hdf5File& file, const ModelInfo& info) {
   file.set_integer_attribute("sequence_length", info.sequence_length);
   file.set_integer_attribute("seed", info.seed);
   file.set_integer_attribute("synthetic_eval_tokens", info.synthetic_eval_tokens);
+  if (info.documents.packing == Packing::concatenate) return;
+  file.set_string_attribute("packing", "documents");
+  if (info.documents.end_of_document) file.set_integer_attribute("end_of_document", *info.documents.end_of_document);
 }
 
 ModelInfo read_model_info(const Hdf5File& file) {
@@ -65,6 +68,9 @@ ModelInfo read_model_info(const Hdf5File& file) {
     info.sequence_length = file.integer_attribute("sequence_length");
     info.seed = file.integer_attribute("seed");
     info.synthetic_eval_tokens = file.integer_attribute("synthetic_eval_tokens");
+    if (file.has_attribute("packing")) info.documents.packing = Packing::documents;
+    if (file.has_attribute("end_of_document"))
+      info.documents.end_of_document = file.integer_attribute("end_of_document");
   }
   return info;
 }

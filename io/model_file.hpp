@@ -2,9 +2,11 @@
 ///
 /// Data sets "model.embed_tokens.weight" (V, C) and so on, in the precision of the master weights (fp32, or fp64).
 /// Attributes: format = "atoll-model", version = 1, config (a Hugging Face config.json as text), step, tokens (of all
-/// groups); where atoll trained it also what it was evaluated on: eval, sequence_length, seed, synthetic_eval_tokens.
+/// groups); where atoll trained it also what it was evaluated on: eval, sequence_length, seed, synthetic_eval_tokens,
+/// and with data.packing = "documents" packing and end_of_document.
 #pragma once
 
+#include "io/data/document_index.hpp"
 #include "model/llama_config.hpp"
 #include "parallel/communicator.hpp"
 #include "parallel/sharded_parameters.hpp"
@@ -23,6 +25,7 @@ struct ModelInfo {
   std::int64_t sequence_length = 0;  ///< 0: not known
   std::int64_t seed = 0;             ///< run.seed: the synthetic language follows from it
   std::int64_t synthetic_eval_tokens = 0;
+  DocumentOptions documents{};
 };
 
 /// Marks the model.h5 of a checkpoint.

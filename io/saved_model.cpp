@@ -31,7 +31,10 @@ ModelInfo info_of(const std::string& folder, const CheckpointManifest& manifest)
           data.value("eval", std::string()),
           data.value("sequence_length", std::int64_t{0}),
           manifest.configuration.at("run").value("seed", std::int64_t{0}),
-          data.value("synthetic_eval_tokens", std::int64_t{0})};
+          data.value("synthetic_eval_tokens", std::int64_t{0}),
+          {data.value("packing", std::string()) == "documents" ? Packing::documents : Packing::concatenate,
+           data.contains("end_of_document") ? std::optional(data.at("end_of_document").get<std::int64_t>())
+                                            : std::nullopt}};
 }
 
 class ModelFile : public SavedModel {

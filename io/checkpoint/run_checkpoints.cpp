@@ -48,7 +48,8 @@ ModelInfo model_info(const RunConfig& config, const LlamaConfig& model, std::int
           config.data.eval,
           config.data.sequence_length,
           config.run.seed,
-          config.data.synthetic_eval_tokens};
+          config.data.synthetic_eval_tokens,
+          config.data.documents};
 }
 
 nlohmann::ordered_json data_identity(const TrainingData& data) {
@@ -63,7 +64,12 @@ nlohmann::ordered_json data_identity(const TrainingData& data) {
 
 std::string accepted_changes(const CheckpointManifest& manifest, const RunConfig& config, const LlamaConfig& model,
                              const nlohmann::ordered_json& data) {
-  const auto before = flat(manifest.configuration), now = flat(to_json(config));
+  const auto before = [&] {
+    auto keys = flat(manifest.configuration);
+    keys.emplace("data.packing", "concatenate");  // of a checkpoint from before this key was there
+    return keys;
+  }();
+  const auto now = flat(to_json(config));
   const auto value = [](const std::map<std::string, Json>& keys, const std::string& key) {
     const auto found = keys.find(key);
     return found == keys.end() ? std::string("(not given)") : found->second.dump();
@@ -73,8 +79,9 @@ std::string accepted_changes(const CheckpointManifest& manifest, const RunConfig
     if (saved_model.value(key, Json()) != entry)
       throw ConfigError(fmt::format("the model of the checkpoint has {} = {}, that of this run {}; {}", key,
                                     saved_model.value(key, Json()).dump(), entry.dump(), start_anew));
-  static constexpr std::array fixed{"run.seed",        "data.sequence_length", "data.weights",
-                                    "train.precision", "optimizer.kind",       "federation.outer"};
+  static constexpr std::array fixed{"run.seed",       "data.sequence_length", "data.weights",
+                                    "data.packing",   "data.end_of_document", "train.precision",
+                                    "optimizer.kind", "federation.outer"};
   for (const char* const key : fixed)
     if (value(before, key) != value(now, key))
       throw ConfigError(fmt::format("{} = {}, but the checkpoint was made with {}, which a run keeps to its end; {}",

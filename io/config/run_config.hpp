@@ -4,6 +4,7 @@
 
 #include "io/checkpoint/layout.hpp"
 #include "io/config/config_table.hpp"
+#include "io/data/document_index.hpp"
 #include "io/data/token_array.hpp"
 #include "model/llama_config.hpp"
 #include "model/options.hpp"
@@ -45,6 +46,7 @@ struct DataOptions {
   std::string eval;                   ///< a path or pattern, or "synthetic"; empty: no evaluation
   std::optional<TokenType> raw_type;  ///< of files without a header
   std::int64_t sequence_length = 1024;
+  DocumentOptions documents;
   std::int64_t synthetic_tokens = std::int64_t{1} << 22;       ///< tokens of the synthetic training text
   std::int64_t synthetic_eval_tokens = std::int64_t{1} << 16;  ///< and of the text to evaluate on
 };
@@ -97,6 +99,9 @@ RunConfig load_run_config(const std::string& path, const std::vector<std::string
 /// What one key alone cannot tell: required keys, keys that exclude each other, and a model that can be. Called by
 /// load_run_config. What depends on the number of ranks is checked with the grid.
 void check(const RunConfig& config);
+
+/// What the table [data] says of documents: ConfigError where one key has no meaning with another.
+void check_documents(const DataOptions& data);
 
 /// The model of [model], complete. ConfigError where it is not given, given twice, or cannot be.
 LlamaConfig resolve_model(const RunConfig& config);

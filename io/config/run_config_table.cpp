@@ -300,7 +300,6 @@ void add_checkpoint(ConfigTable& table, CheckpointOptions& checkpoint) {
 }
 
 void add_later_keys(ConfigTable& table) {
-  table.add_later("data.packing");
   table.add_later("train.tf32", json::array({false}));
   table.add_later("parallel.backend", json::array({"auto", "mpi"}));
 }
@@ -317,6 +316,14 @@ ConfigTable run_config_table(RunConfig& config) {
 
   add_data(table, config.data);
   table.add("data.sequence_length", &config.data.sequence_length, between(1, 1 << 24), "Tokens of a sequence.");
+  table.add_choice<Packing>(
+      "data.packing", &config.data.documents.packing,
+      {{"concatenate", Packing::concatenate}, {"documents", Packing::documents}},
+      "concatenate: documents follow one another, and attention goes back to the start of the sequence; documents: it "
+      "stays inside each document, whose first token is not predicted.");
+  table.add(
+      "data.end_of_document", &config.data.documents.end_of_document, between(0, INT32_MAX),
+      "For packing = \"documents\": id of the token that ends each document, in data that have no index of them.");
   table.add("data.synthetic_tokens", &config.data.synthetic_tokens, at_least(2),
             "Tokens of the synthetic training text; other data ignore it.");
   table.add("data.synthetic_eval_tokens", &config.data.synthetic_eval_tokens, at_least(2),

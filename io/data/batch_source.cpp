@@ -15,24 +15,27 @@
 
 namespace atl {
 
-Sequences::Sequences(std::shared_ptr<const TokenSource> source, std::int64_t T, std::int64_t stride)
+Sequences::Sequences(std::shared_ptr<const TokenSource> source, std::int64_t T, std::int64_t stride,
+                     const DocumentOptions& documents)
     : source_(std::move(source)), T_(T), stride_(stride == 0 ? T : stride) {
   ATOLL_REQUIRE(T >= 1 && stride_ >= 1 && stride_ <= T);
   const std::int64_t n = source_->tokens();
   if (n < 2)
     throw DataError(fmt::format("{}: has {} tokens; at least 2 are needed to predict one", source_->name(), n));
   count_ = n - 1 <= T ? 1 : (n - 2 - T) / stride_ + 2;  // 1 + ceil((n - 1 - T) / stride)
+  if (documents.packing == Packing::documents) documents_.emplace(source_, documents.end_of_document);
 }
 
-void clear(Batch& batch, std::size_t sequences, std::int64_t T) {
+void clear(Batch& batch, std::size_t sequences, std::int64_t T, Packing packing) {
   batch.sequences = static_cast<std::int64_t>(sequences);
   batch.length = T;
   batch.tokens.assign(sequences * static_cast<std::size_t>(T), 0);
   batch.targets.assign(sequences * static_cast<std::size_t>(T), ignored_target);
+  batch.document_starts.assign(packing == Packing::documents ? batch.tokens.size() : 0, 0);
 }
 
 void Sequences::fill(std::span<const std::int64_t> indices, Batch& batch) const {
-  clear(batch, indices.size(), T_);
+  clear(batch, indices.size(), T_, packing());
   for (std::size_t b = 0; b < indices.size(); ++b)
     if (indices[b] >= 0) fill_slot(indices[b], batch, b);
 }
@@ -46,13 +49,22 @@ void Sequences::fill_slot(std::int64_t index, Batch& batch, std::size_t slot) co
   std::copy(window.begin(), window.end() - 1, batch.tokens.begin() + at);
   const std::ptrdiff_t counted_before = index == 0 ? 0 : static_cast<std::ptrdiff_t>(T_ - stride_);
   std::copy(window.begin() + 1 + counted_before, window.end(), batch.targets.begin() + at + counted_before);
+  if (!documents_) return;
+  std::vector<std::size_t> begins = documents_->begins(begin, window);
+  for (const std::size_t first : begins) batch.targets[static_cast<std::size_t>(at) + first - 1] = ignored_target;
+  begins.push_back(window.size() - 1);  // padding, where there is any
+  for (std::size_t i = 0; i < begins.size(); ++i) {
+    const std::size_t end = i + 1 < begins.size() ? begins[i + 1] : static_cast<std::size_t>(T_);
+    for (std::size_t t = begins[i]; t < end; ++t)
+      batch.document_starts[static_cast<std::size_t>(at) + t] = static_cast<std::int32_t>(begins[i]);
+  }
 }
 
 namespace {
 
-std::vector<Sequences> cut(const TrainingData& data, std::int64_t T) {
+std::vector<Sequences> cut(const TrainingData& data, std::int64_t T, const DocumentOptions& documents) {
   std::vector<Sequences> all;
-  for (const auto& source : data.sources) all.emplace_back(source, T);
+  for (const auto& source : data.sources) all.emplace_back(source, T, 0, documents);
   return all;
 }
 
@@ -66,8 +78,8 @@ std::vector<double> weights_in_force(const TrainingData& data, const std::vector
 
 }  // namespace
 
-BatchSource::BatchSource(const TrainingData& data, std::int64_t T, std::uint64_t seed)
-    : sequences_(cut(data, T)),
+BatchSource::BatchSource(const TrainingData& data, std::int64_t T, std::uint64_t seed, const DocumentOptions& documents)
+    : sequences_(cut(data, T, documents)),
       weights_(weights_in_force(data, sequences_)),
       total_(std::accumulate(weights_.begin(), weights_.end(), 0.)),
       order_(weights_, seed) {
@@ -84,7 +96,7 @@ BatchSource::Place BatchSource::place(std::int64_t position) const {
 }
 
 void BatchSource::fill(std::span<const std::int64_t> positions, Batch& batch) const {
-  clear(batch, positions.size(), sequences_[0].length());
+  clear(batch, positions.size(), sequences_[0].length(), sequences_[0].packing());
   for (std::size_t b = 0; b < positions.size(); ++b) {
     if (positions[b] < 0) continue;
     const Place from = place(positions[b]);
@@ -120,8 +132,9 @@ std::vector<std::string> BatchSource::describe(std::int64_t positions) const {
 }
 
 EvaluationSource::EvaluationSource(std::shared_ptr<const TokenSource> source, std::int64_t T, int ranks, int rank,
-                                   std::int64_t micro_batch, std::int64_t limit, std::int64_t stride)
-    : sequences_(std::move(source), T, stride),
+                                   std::int64_t micro_batch, std::int64_t limit, std::int64_t stride,
+                                   const DocumentOptions& documents)
+    : sequences_(std::move(source), T, stride, documents),
       ranks_(ranks),
       rank_(rank),
       micro_(micro_batch),

@@ -1,6 +1,7 @@
 /// Sequences of T tokens, in training order and in evaluation order. SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include "io/data/document_index.hpp"
 #include "io/data/mixture.hpp"
 #include "io/data/token_source.hpp"
 #include "model/batch.hpp"
@@ -15,16 +16,20 @@ namespace atl {
 
 /// Cuts a source of n tokens into ceil((n - 1) / T) sequences. Sequence i has the inputs [i T, i T + T) and as targets
 /// the same shifted by one, so that every token but the first is a target exactly once. The last sequence may be
-/// shorter: it is padded with token 0 and ignored targets.
+/// shorter: it is padded with token 0 and ignored targets. With Packing::documents the first token of a document is no
+/// target, and batches say where each token's document begins; padding is a document of its own.
 class Sequences {
  public:
   /// With a `stride` below T, for evaluation: sequence i has the inputs [i stride, i stride + T), and all but the first
   /// one count only their last `stride` targets, those that no earlier one counts: each has at least T - stride tokens
-  /// of context before its input, or all there are. 0: T. DataError for a source of less than two tokens.
-  Sequences(std::shared_ptr<const TokenSource> source, std::int64_t T, std::int64_t stride = 0);
+  /// of context before its input, or all there are. 0: T. DataError for a source of less than two tokens, and as
+  /// DocumentIndex.
+  Sequences(std::shared_ptr<const TokenSource> source, std::int64_t T, std::int64_t stride = 0,
+            const DocumentOptions& documents = {});
 
   std::int64_t count() const { return count_; }
   std::int64_t length() const { return T_; }
+  Packing packing() const { return documents_ ? Packing::documents : Packing::concatenate; }
   const TokenSource& source() const { return *source_; }
 
   /// (indices.size(), T): the sequences of these indices; -1 is an empty one, whose targets are all ignored.
@@ -35,17 +40,18 @@ class Sequences {
  private:
   std::shared_ptr<const TokenSource> source_;
   std::int64_t T_, stride_, count_;
+  std::optional<DocumentIndex> documents_;  // with Packing::documents
 };
 
 /// A batch of `sequences` sequences of T tokens, all of them empty.
-void clear(Batch& batch, std::size_t sequences, std::int64_t T);
+void clear(Batch& batch, std::size_t sequences, std::int64_t T, Packing packing);
 
 /// Training order. The state of the loader is one number, the global cursor: positions count sequences since the start
 /// of training, over all epochs. MixtureOrder deals them to the sources. Each source has epochs of its own, each a
 /// permutation of its own, a pure function of (seed, source, epoch).
 class BatchSource {
  public:
-  BatchSource(const TrainingData& data, std::int64_t T, std::uint64_t seed);
+  BatchSource(const TrainingData& data, std::int64_t T, std::uint64_t seed, const DocumentOptions& documents = {});
 
   /// Where the sequence at a position comes from.
   struct Place {
@@ -82,7 +88,8 @@ class BatchSource {
 class EvaluationSource {
  public:
   EvaluationSource(std::shared_ptr<const TokenSource> source, std::int64_t T, int ranks, int rank,
-                   std::int64_t micro_batch, std::int64_t limit = 0, std::int64_t stride = 0);
+                   std::int64_t micro_batch, std::int64_t limit = 0, std::int64_t stride = 0,
+                   const DocumentOptions& documents = {});
 
   const Sequences& sequences() const { return sequences_; }
   std::int64_t micro_batches() const;

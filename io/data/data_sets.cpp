@@ -48,6 +48,15 @@ std::vector<Scan> scan_together(const Sources& sources, const Communicator& worl
   return whole;
 }
 
+/// Some files of a pattern say where documents begin, and others need data.end_of_document: two rules in one source.
+void require_one_kind_of_documents(const std::string& name, const Sources& parts) {
+  const TokenSource *with = nullptr, *without = nullptr;
+  for (const auto& part : parts) (part->documents() >= 0 ? with : without) = part.get();
+  if (with == nullptr || without == nullptr) return;
+  throw DataError(name + ": " + with->name() + " says where its documents begin, " + without->name() +
+                  " does not; with data.packing = \"documents\" name them apart, as a mixture");
+}
+
 /// The files that rank 0 sees, so that all ranks mean the same ones, as they must have the same sizes.
 Sources open_files(const std::string& name, RawType raw, const Communicator& world) {
   std::string found;
@@ -81,6 +90,9 @@ std::shared_ptr<const TokenSource> open_source(const std::string& name, const Ru
   } else {
     parts = open_files(name, config.data.raw_type, world);
   }
+  collectively(world, [&] {
+    if (config.data.documents.packing == Packing::documents) require_one_kind_of_documents(name, parts);
+  });
   const std::vector<Scan> whole = scan_together(parts, world);
   collectively(world, [&] {
     for (std::size_t i = 0; i < parts.size(); ++i) {

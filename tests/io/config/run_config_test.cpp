@@ -78,8 +78,8 @@ TEST_F(RunConfigTest, KeysAreAContract) {
       "model.num_attention_heads model.num_key_value_heads model.head_dim model.vocab_size model.rope_theta "
       "model.rope_scaling model.rms_norm_eps model.tie_word_embeddings model.max_position_embeddings "
       "model.initializer_range model.init_from "
-      "data.train data.weights data.eval data.raw_type data.sequence_length data.synthetic_tokens "
-      "data.synthetic_eval_tokens "
+      "data.train data.weights data.eval data.raw_type data.sequence_length data.packing data.end_of_document "
+      "data.synthetic_tokens data.synthetic_eval_tokens "
       "train.steps train.batch train.micro_batch train.accumulate train.precision train.reduce_precision "
       "train.recompute train.loss_chunk train.time_limit "
       "optimizer.kind optimizer.lr optimizer.betas optimizer.eps optimizer.weight_decay optimizer.clip_norm "
@@ -119,6 +119,8 @@ TEST_F(RunConfigTest, ReadsEveryKey) {
     eval = "eval.h5"
     raw_type = "uint32"
     sequence_length = 77
+    packing = "documents"
+    end_of_document = 5
     synthetic_tokens = 1000
     synthetic_eval_tokens = 500
     [train]
@@ -191,6 +193,7 @@ TEST_F(RunConfigTest, ReadsEveryKey) {
   EXPECT_EQ(config.data.raw_type, TokenType::u32);
   EXPECT_EQ(config.data.eval, "eval.h5");
   EXPECT_EQ(config.data.sequence_length, 77);
+  EXPECT_EQ(config.data.documents, (DocumentOptions{Packing::documents, 5}));
   EXPECT_EQ(config.data.synthetic_tokens, 1000);
   EXPECT_EQ(config.data.synthetic_eval_tokens, 500);
   EXPECT_EQ(config.train.steps, 1000);
@@ -528,6 +531,17 @@ TEST_F(RunConfigTest, KeysThatContradictEachOther) {
   EXPECT_EQ(refusal_of({"data.raw_type=uint61"}),
             "--set data.raw_type=uint61: data.raw_type = \"uint61\" is not one of \"auto\", \"uint16\", \"uint32\", "
             "\"int32\", \"int64\"; did you mean \"uint16\"?");
+  EXPECT_EQ(
+      refusal_of({"data.packing=document"}),
+      "--set data.packing=document: data.packing = \"document\" is not one of \"concatenate\", \"documents\"; did "
+      "you mean \"documents\"?");
+  EXPECT_EQ(refusal_of({"data.packing=documents"}),
+            "data.packing = \"documents\" has no meaning with the synthetic language, which is one text without "
+            "documents; leave it out, or use other data");
+  EXPECT_EQ(refusal_of({"data.packing=documents", "data.train=a.h5", "data.eval=b.h5"}), "accepted");
+  EXPECT_EQ(refusal_of({"data.train=a.bin", "data.end_of_document=0"}),
+            "data.end_of_document = 0 has no meaning with data.packing = \"concatenate\"; use data.packing = "
+            "\"documents\", or leave it out");
   EXPECT_EQ(refusal_of({"data.train=train.h5", "eval.every=5"}),
             "eval.every = 5, but there is nothing to evaluate on; give data.eval");
   EXPECT_EQ(refusal_of({"schedule.min_lr=1"}),
