@@ -4,8 +4,6 @@
 #include "core/gemm_backends.hpp"
 #include "core/launch.hpp"
 
-#include <algorithm>
-
 namespace atl {
 
 namespace {
@@ -52,28 +50,16 @@ class Region {
 
 template <class T>
 void multiply(const Exec& exec, const GemmCall<T>& call) {
-  make_progress();
 #ifdef ATOLL_HAVE_ONEDNN
   if constexpr (by_onednn<T>) {
     exec.fence();
-    return gemm_onednn(call);
+    return in_rows(call, std::size_t(1) << 30, [](const GemmCall<T>& part) { gemm_onednn(part); });
   }
 #endif
-  if constexpr (!by_onednn<T>) gemm_kokkos_kernels(exec, call);
+  if constexpr (!by_onednn<T>)
+    in_rows(call, std::size_t(1) << 28, [&](const GemmCall<T>& part) { gemm_kokkos_kernels(exec, part); });
 }
 
-/// Rows of c, or terms of its sums, that one call of the library computes. On the host a call is over in some 10 ms, so
-/// that transfers under way are looked at often enough to keep a network busy (core/progress); on a device it is the
-/// whole product. A rule of sizes only, so that results do not depend on what is under way.
-std::size_t part_of(std::size_t whole, std::size_t other_extents) {
-  if constexpr (!kernels_on_host) return whole;
-  constexpr std::size_t multiplications = std::size_t(1) << 28, least = 128;
-  const std::size_t limit = multiplications * static_cast<std::size_t>(threads_of_library);
-  return std::max(least, limit / std::max<std::size_t>(other_extents, 1) / least * least);
-}
-}  // namespace
-
-namespace {
 template <class C, class R>
 void scale(const Exec& exec, R beta, const View2<C>& c) {
   C* const data = c.data();
@@ -82,34 +68,6 @@ void scale(const Exec& exec, R beta, const View2<C>& c) {
       KOKKOS_LAMBDA(const std::int64_t i) { data[i] = beta == R(0) ? C(R(0)) : C(beta * R(data[i])); });
 }
 
-/// In parts: rows of c, or terms of its sums.
-template <class T>
-void multiply_in_parts(const Exec& exec, GemmCall<T> call) {
-  const T *const a = call.a, *const b = call.b;
-  T* const c = call.c;
-  const std::size_t m = call.m, n = call.n, k = call.k;
-  if (call.a_op == Transpose::no) {
-    const std::size_t rows = part_of(m, n * k);
-    for (std::size_t first = 0; first < m; first += rows) {
-      call.m = std::min(rows, m - first);
-      call.a = a + first * k;
-      call.c = c + first * n;
-      multiply(exec, call);
-    }
-  } else if (call.b_op == Transpose::no) {
-    const std::size_t terms = part_of(k, m * n);
-    const T beta = call.beta;
-    for (std::size_t first = 0; first < k; first += terms) {
-      call.k = std::min(terms, k - first);
-      call.a = a + first * m;
-      call.b = b + first * n;
-      call.beta = first == 0 ? beta : T(1);
-      multiply(exec, call);
-    }
-  } else {
-    multiply(exec, call);
-  }
-}
 }  // namespace
 
 template <class T, class C>
@@ -130,11 +88,11 @@ void gemm(const Exec& exec, Transpose a_op, Transpose b_op, View2<const T> a, Vi
                          beta);
   }
 #endif
-  const GemmCall<T, C> call{a_op, b_op, m, n, k, a.data(), b.data(), beta, c.data()};
+  const GemmCall<T, C> call{a_op, b_op, m, n, k, a.data(), a.extent(1), b.data(), beta, c.data()};
   if constexpr (std::is_same_v<T, bf16>)
     gemm_bf16(exec, call);
   else
-    multiply_in_parts(exec, call);
+    multiply(exec, call);
 }
 
 std::string gemm_library(Element element) {

@@ -54,7 +54,7 @@ void store(const Exec& exec, const View2<float>& sums, float beta, C* c, std::si
 template <class C>
 void multiply_blocks(const Exec& exec, const GemmCall<bf16, C>& call) {
   const bool ta = call.a_op == Transpose::yes, tb = call.b_op == Transpose::yes;
-  const std::size_t a_row = ta ? call.m : call.k, b_row = tb ? call.k : call.n;
+  const std::size_t a_row = call.a_row, b_row = tb ? call.k : call.n;
   float *const a_room = blocks(), *const b_room = a_room + block * block, *const c_room = b_room + block * block;
   for (std::size_t i = 0; i < call.m; i += block)
     for (std::size_t j = 0; j < call.n; j += block) {
@@ -71,28 +71,6 @@ void multiply_blocks(const Exec& exec, const GemmCall<bf16, C>& call) {
       store(exec, sums, call.beta, call.c + i * call.n + j, call.n);
     }
 }
-
-#ifdef ATOLL_HAVE_ONEDNN
-/// Rows of c that one call of the library computes: 2^31 multiplications take some 10 ms, so that transfers under way
-/// are looked at often enough (core/progress). A rule of sizes only, so that results do not depend on what is under
-/// way.
-template <class C>
-void multiply_rows(const GemmCall<bf16, C>& call) {
-  const bool ta = call.a_op == Transpose::yes;
-  const std::size_t a_row = ta ? call.m : call.k;
-  constexpr std::size_t multiplications = std::size_t(1) << 31, least = 128;
-  const std::size_t limit = multiplications * gemm_threads() / (call.n * call.k);
-  const std::size_t rows = std::max(least, limit / least * least);
-  for (std::size_t first = 0; first < call.m; first += rows) {
-    GemmCall<bf16, C> part = call;
-    part.m = std::min(rows, call.m - first);
-    part.a = call.a + first * (ta ? 1 : a_row);
-    part.c = call.c + first * call.n;
-    make_progress();
-    gemm_onednn_bf16(part, a_row);
-  }
-}
-#endif
 
 }  // namespace
 
@@ -111,7 +89,7 @@ void gemm_bf16(const Exec& exec, const GemmCall<bf16, C>& call) {
 #ifdef ATOLL_HAVE_ONEDNN
   if (!gemm_bf16_converts()) {
     exec.fence();
-    return multiply_rows(call);
+    return in_rows(call, std::size_t(1) << 31, [](const GemmCall<bf16, C>& part) { gemm_onednn_bf16(part); });
   }
 #endif
   multiply_blocks(exec, call);

@@ -26,7 +26,8 @@ std::string openblas_core() {
 template <class T>
 void gemm_kokkos_kernels(const Exec&, const GemmCall<T>& call) {
   const bool ta = call.a_op == Transpose::yes, tb = call.b_op == Transpose::yes;
-  const View2<const T> a(call.a, ta ? call.k : call.m, ta ? call.m : call.k);
+  const View2<const T> stored(call.a, ta ? call.k : call.m, call.a_row);
+  const auto a = Kokkos::subview(stored, Kokkos::ALL, Kokkos::make_pair(std::size_t(0), ta ? call.m : call.k));
   const View2<const T> b(call.b, tb ? call.n : call.k, tb ? call.k : call.n);
   const View2<T> c(call.c, call.m, call.n);
   KokkosBlas::gemm(ta ? "T" : "N", tb ? "T" : "N", T(1), a, b, call.beta, c);

@@ -16,7 +16,7 @@ void gemm_onednn(const GemmCall<float>& call) {
   const auto size = [](std::size_t n) { return static_cast<dnnl_dim_t>(n); };
   const dnnl_status_t status =
       dnnl_sgemm(ta ? 'T' : 'N', tb ? 'T' : 'N', size(call.m), size(call.n), size(call.k), 1.0f, call.a,
-                 size(ta ? call.m : call.k), call.b, size(tb ? call.k : call.n), call.beta, call.c, size(call.n));
+                 size(call.a_row), call.b, size(tb ? call.k : call.n), call.beta, call.c, size(call.n));
   if (status != dnnl_success)
     throw Error("dnnl_sgemm failed with status " + std::to_string(static_cast<int>(status)) + " for a product of " +
                 std::to_string(call.m) + " x " + std::to_string(call.k) + " x " + std::to_string(call.n));

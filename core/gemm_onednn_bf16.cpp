@@ -82,15 +82,15 @@ bool onednn_multiplies_bf16() {
 }
 
 template <class C>
-void gemm_onednn_bf16(const GemmCall<bf16, C>& call, std::size_t a_row) {
+void gemm_onednn_bf16(const GemmCall<bf16, C>& call) {
   constexpr DataType type = std::is_same_v<C, bf16> ? DataType::bf16 : DataType::f32;
   const bool ta = call.a_op == Transpose::yes, tb = call.b_op == Transpose::yes;
-  const Key key{ta, tb, call.m, call.n, call.k, a_row, type, call.beta, threads()};
+  const Key key{ta, tb, call.m, call.n, call.k, call.a_row, type, call.beta, threads()};
   try {
     Library& all = library();
     auto found = all.primitives.find(key);
     if (found == all.primitives.end())
-      found = all.primitives.emplace(key, make(all, ta, tb, call.m, call.n, call.k, a_row, type, call.beta)).first;
+      found = all.primitives.emplace(key, make(all, ta, tb, call.m, call.n, call.k, call.a_row, type, call.beta)).first;
     const Primitive& made = found->second;
     // The library's interface has no pointers to const; inputs are only read.
     const dnnl::memory a(made.a, all.engine, const_cast<bf16*>(call.a)),
@@ -103,7 +103,7 @@ void gemm_onednn_bf16(const GemmCall<bf16, C>& call, std::size_t a_row) {
   }
 }
 
-template void gemm_onednn_bf16<bf16>(const GemmCall<bf16, bf16>&, std::size_t);
-template void gemm_onednn_bf16<float>(const GemmCall<bf16, float>&, std::size_t);
+template void gemm_onednn_bf16<bf16>(const GemmCall<bf16, bf16>&);
+template void gemm_onednn_bf16<float>(const GemmCall<bf16, float>&);
 
 }  // namespace atl
