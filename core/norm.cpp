@@ -3,20 +3,22 @@
 
 #include "core/launch.hpp"
 
+#include <algorithm>
+
 namespace atl {
 
 namespace {
 
-constexpr std::int64_t block = 8192;  // elements that one team sums; blocks are added in order on the host
-
-std::size_t blocks_of(std::size_t n) { return (n + block - 1) / block; }
-
+// A team sums a block of elements; blocks are added in order on the host.
 template <class F>
-double blocked_sum(const std::string& label, const Exec& exec, std::size_t n, const F& term) {
+double blocked_sum(const std::string& label, const Exec& exec, std::size_t n, View1<double> partial, const F& term) {
   if (n == 0) return 0;
-  const std::size_t blocks = blocks_of(n);
-  View1<double> partial(Kokkos::view_alloc("atoll::partial_sums", Kokkos::WithoutInitializing), blocks);
+  constexpr std::size_t least = 8192;
+  if (partial.extent(0) == 0) partial = allocate<double>("atoll::partial_sums", sum_workspace);
+  ATOLL_REQUIRE(partial.extent(0) >= sum_workspace);
   const std::int64_t size = static_cast<std::int64_t>(n);
+  const auto block = static_cast<std::int64_t>(std::max(least, (n + sum_workspace - 1) / sum_workspace));
+  const std::size_t blocks = static_cast<std::size_t>((size + block - 1) / block);
   for_each_team(
       label, exec, blocks, KOKKOS_LAMBDA(const TeamMember& member) {
         const std::int64_t begin = member.league_rank() * block;
@@ -27,7 +29,7 @@ double blocked_sum(const std::string& label, const Exec& exec, std::size_t n, co
       });
   exec.fence();
   double total = 0;
-  for (const double value : to_host(partial)) total += value;
+  for (const double value : to_host(part(partial, 0, blocks))) total += value;
   return total;
 }
 
@@ -55,26 +57,25 @@ struct Value {
 
 }  // namespace
 
-std::size_t sum_workspace_bytes(std::size_t n) { return blocks_of(n) * sizeof(double); }
-
 template <class T>
-double sum_of_squares(const Exec& exec, View1<const T> x) {
-  return blocked_sum("atoll::sum_of_squares", exec, x.extent(0), Square<T>{x.data()});
+double sum_of_squares(const Exec& exec, View1<const T> x, View1<double> partial) {
+  return blocked_sum("atoll::sum_of_squares", exec, x.extent(0), partial, Square<T>{x.data()});
 }
 template <class T>
-double sum_of_squared_differences(const Exec& exec, View1<const T> x, View1<const T> y) {
+double sum_of_squared_differences(const Exec& exec, View1<const T> x, View1<const T> y, View1<double> partial) {
   ATOLL_REQUIRE(x.extent(0) == y.extent(0));
-  return blocked_sum("atoll::sum_of_squared_differences", exec, x.extent(0), SquaredDifference<T>{x.data(), y.data()});
+  return blocked_sum("atoll::sum_of_squared_differences", exec, x.extent(0), partial,
+                     SquaredDifference<T>{x.data(), y.data()});
 }
 template <class T>
-double sum(const Exec& exec, View1<const T> x) {
-  return blocked_sum("atoll::sum", exec, x.extent(0), Value<T>{x.data()});
+double sum(const Exec& exec, View1<const T> x, View1<double> partial) {
+  return blocked_sum("atoll::sum", exec, x.extent(0), partial, Value<T>{x.data()});
 }
 
-#define ATOLL_INSTANTIATE(T)                                                                  \
-  template double sum_of_squares<T>(const Exec&, View1<const T>);                             \
-  template double sum_of_squared_differences<T>(const Exec&, View1<const T>, View1<const T>); \
-  template double sum<T>(const Exec&, View1<const T>);
+#define ATOLL_INSTANTIATE(T)                                                                                 \
+  template double sum_of_squares<T>(const Exec&, View1<const T>, View1<double>);                             \
+  template double sum_of_squared_differences<T>(const Exec&, View1<const T>, View1<const T>, View1<double>); \
+  template double sum<T>(const Exec&, View1<const T>, View1<double>);
 ATOLL_INSTANTIATE(float)
 ATOLL_INSTANTIATE(double)
 #undef ATOLL_INSTANTIATE

@@ -21,6 +21,7 @@ Loss<T>::Loss(const LlamaConfig& config, std::size_t rows, std::size_t chunk)
   reciprocal_ = allocate<R>("atoll::final_reciprocal", rows);
   losses_ = allocate<R>("atoll::losses", rows);
   norm_partial_ = allocate<R>("atoll::final_norm_partial", rms_norm_workspace(c));
+  partial_sums_ = allocate<double>("atoll::partial_sums", sum_workspace);
 }
 
 template <class T>
@@ -54,7 +55,7 @@ double Loss<T>::forward(const Exec& exec, const HeadTensors<const T>& head, View
     gemm<T>(exec, Transpose::no, Transpose::yes, row_block(normed, begin, n), head.weight, 0, logits);
     cross_entropy<R>(exec, part(targets, begin, n), 0, LossGradient::none, logits, part(losses_, begin, n));
   }
-  return sum(exec, as_const(part(losses_, 0, rows)));
+  return sum(exec, as_const(part(losses_, 0, rows)), partial_sums_);
 }
 
 template <class T>
@@ -76,7 +77,7 @@ double Loss<T>::forward_backward(const Exec& exec, const HeadTensors<const T>& h
   fill(exec, flat(dx), T(0));
   rms_norm_backward<T>(exec, x, head.norm, reciprocal_, row_block(dnormed_, 0, rows), dx, gradients.norm,
                        norm_partial_);
-  return sum(exec, as_const(part(losses_, 0, rows)));
+  return sum(exec, as_const(part(losses_, 0, rows)), partial_sums_);
 }
 
 template <class T>

@@ -43,6 +43,7 @@ class Loss {
   View2<R> logits_;            // (chunk, V)
   View2<T> dlogits_;           // (chunk, V) in bf16
   View1<R> reciprocal_, losses_, norm_partial_;
+  View1<double> partial_sums_;
 };
 
 }  // namespace atl

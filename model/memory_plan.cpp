@@ -85,7 +85,6 @@ class Planner {
         add(MemoryUse::gathered, "gathered", t(n), keep ? 1 : needed(slot, options_.prefetch + 1));
     for (const auto& [slot, n] : gradient)
       add(MemoryUse::full_gradients, "full_gradient", r(n), needed(slot, gradient_window(options_.prefetch)));
-    plan_.temporaries.push_back({"the gradient's norm", sum_workspace_bytes(largest_shard_)});
   }
 
   Bytes needed(std::size_t buffer, int window) const {
@@ -126,12 +125,12 @@ class Planner {
     for (const char* label : {"rope_cosine", "rope_sine"}) add(work, label, r(length * size(config_.head_dim) / 2));
     for (const char* label : {"tokens", "targets", "token_positions", "token_distinct"}) add(work, label, i32(n));
     add(work, "token_begins", i32(n + 1));
+    add(work, "partial_sums", sum_workspace * sizeof(double), 3);  // of losses, gradients and the federation
     if (options_.shape.packing == Packing::documents) add(work, "document_starts", i32(n));
 
     const Bytes chunk = std::min(n, size(options_.shape.loss_chunk));
     add(MemoryUse::logits, "logits", r(chunk * v));
     if (mixed()) add(MemoryUse::logits, "dlogits", t(chunk * v));
-    plan_.temporaries.push_back({"the sum of the losses", sum_workspace_bytes(n)});
   }
 
   /// Terms of gradients, as they travel.
@@ -199,7 +198,6 @@ class Planner {
         received += needed - workspace;
         workspace = needed;
       }
-      most = std::max(most, r(own + all) + received + sum_workspace_bytes(length));
       if (replicas_ == 1) continue;
       if (length * replicas_ > all) most = std::max(most, r(own + all + length * replicas_) + received);
       all = std::max(all, length * replicas_);
@@ -213,14 +211,7 @@ class Planner {
     if (!options_.evaluates || groups_ == 1) return;
     Bytes saved = 0;
     for (const auto& unit : units_) saved += r(unit.shard_size());
-    // The last unit is averaged when all copies are there.
-    const Bytes last = sum_workspace_bytes(slice(units_.back().shard_size()));
-    plan_.temporaries.push_back({"an evaluation between aggregations", saved + std::max(last, loss_sum())});
-  }
-
-  Bytes loss_sum() const {
-    return sum_workspace_bytes(static_cast<Bytes>(options_.shape.micro_batch) *
-                               static_cast<Bytes>(options_.shape.sequence_length));
+    plan_.temporaries.push_back({"an evaluation between aggregations", saved});
   }
 
   /// ShardedParameters::gather_master, in the replica that writes the model.

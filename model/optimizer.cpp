@@ -12,7 +12,11 @@ namespace atl {
 
 template <class T>
 Optimizer<T>::Optimizer(const OptimizerOptions& options, ShardedParameters<T>& parameters, const Communicator& shard)
-    : options_(options), parameters_(parameters), shard_(shard) {
+
+    : options_(options),
+      parameters_(parameters),
+      shard_(shard),
+      partial_sums_(allocate<double>("atoll::partial_sums", sum_workspace)) {
   parameters.allocate_moments(options.kind == OptimizerOptions::Kind::adamw ? 2 : 0);
 }
 
@@ -21,7 +25,7 @@ double Optimizer<T>::step(const Exec& exec, double lr) {
   using R = Accumulator<T>;
   double squares = 0;
   for (std::size_t u = 0; u < parameters_.number_of_units(); ++u)
-    squares += sum_of_squares(exec, as_const(parameters_.unit(u).gradient));
+    squares += sum_of_squares(exec, as_const(parameters_.unit(u).gradient), partial_sums_);
   const double norm = std::sqrt(shard_.sum(squares));
   if (!std::isfinite(norm))
     throw GradientError(

@@ -42,6 +42,7 @@ class Optimizer {
   OptimizerOptions options_;
   ShardedParameters<T>& parameters_;
   const Communicator& shard_;
+  View1<double> partial_sums_;
   std::int64_t steps_ = 0;
   bool reset_ = false;
 };

@@ -38,7 +38,8 @@ Federation<T>::Federation(const FederationOptions& options, std::int64_t steps, 
       grid_(grid),
       communicators_(communicators),
       links_(links),
-      replica_(replica) {
+      replica_(replica),
+      partial_sums_(allocate<double>("atoll::partial_sums", sum_workspace)) {
   std::vector<std::size_t> sizes;
   for (std::size_t u = 0; u < parameters.number_of_units(); ++u) {
     const auto& unit = parameters.unit(u);
@@ -70,7 +71,7 @@ template <class T>
 std::vector<double> Federation<T>::gather_tokens(const Exec& exec, const ShardedParameters<T>& parameters) const {
   double squares = 0;
   for (std::size_t u = 0; u < parameters.number_of_units(); ++u)
-    squares += sum_of_squares(exec, as_const(parameters.unit(u).master));
+    squares += sum_of_squares(exec, as_const(parameters.unit(u).master), partial_sums_);
   const double broken = communicators_.group.sum(std::isfinite(squares) ? 0.0 : 1.0);
   const auto all = communicators_.gather_over_groups({tokens_, broken});
   std::vector<double> tokens;
@@ -147,7 +148,7 @@ RoundReport Federation<T>::aggregate(const Exec& exec, ShardedParameters<T>& par
       auto& unit = parameters.unit(u);
       average(exec, u, unit.master, weight);
       const View1<R> own = own_slice(unit.master), mean = part(slice_, 0, own.extent(0));
-      drift += sum_of_squared_differences(exec, as_const(own), as_const(mean));
+      drift += sum_of_squared_differences(exec, as_const(own), as_const(mean), partial_sums_);
       const OuterState<T>& outer = outer_[u];
       outer_step(exec, outer_options_, part(slice_, 0, outer.owned.size()), outer.anchor, outer.moment1, outer.moment2);
       publish(exec, unit.master);

@@ -119,6 +119,7 @@ class Federation {
   std::vector<OuterState<T>> outer_;
   std::vector<std::vector<FederationLinks::Piece>> pieces_;  ///< of this rank's slice of each unit
   View1<R> slice_;                                           ///< workspace: the largest slice
+  View1<double> partial_sums_;                               ///< workspace of norms
   View1<R> slices_;  ///< workspace: the slices of all replicas, where there are several
 };
 

@@ -168,6 +168,12 @@ void ShardedParameters<T>::begin_gradients(std::int64_t reductions) {
 template <class T>
 View1<Accumulator<T>> ShardedParameters<T>::gradient(const Exec& exec, std::size_t index) {
   const auto& unit = units_[index];
+  const std::size_t size = unit.layout.size(), padded = unit.layout.padded_size();
+  const auto ready = [&](const View1<R>& buffer) {
+    fill(exec, part(buffer, size, padded - size), R(0));
+    return part(buffer, 0, padded);
+  };
+  if (whole_and_first(unit)) return ready(unit.gradient);
   auto& candidates = gradient_buffers_[static_cast<std::size_t>(unit.layout.unit().buffer)];
   const auto holds = [&](std::size_t which) {
     return std::find_if(candidates.begin(), candidates.end(), [&](const auto& b) { return b.unit == which; });
@@ -184,19 +190,18 @@ View1<Accumulator<T>> ShardedParameters<T>::gradient(const Exec& exec, std::size
   }
   ATOLL_REQUIRE(place != candidates.end());
   place->unit = index;
-  const std::size_t size = unit.layout.size(), padded = unit.layout.padded_size();
-  fill(exec, part(place->full, size, padded - size), R(0));
-  return part(place->full, 0, padded);
+  return ready(place->full);
 }
 
 template <class T>
 void ShardedParameters<T>::reduce(const Exec& exec, std::size_t index) {
   finish_reduction(exec);
   auto& unit = units_[index];
+  reducing_ = index;
+  if (whole_and_first(unit)) return finish_reduction(exec);
   const auto& candidates = gradient_buffers_[static_cast<std::size_t>(unit.layout.unit().buffer)];
   const auto place = std::find_if(candidates.begin(), candidates.end(), [&](const auto& b) { return b.unit == index; });
   ATOLL_REQUIRE(place != candidates.end());
-  reducing_ = index;
   reduction_ = shard_.reduce_scatter(place->full.data(), unit.gradient.data(), unit.layout.shard_size(),
                                      element_of<R>(), unit.reductions > 0, exec, wire_);
   // Of one rank it is complete at once, and the sum over the replicas may begin.

@@ -89,7 +89,8 @@ class ShardedParameters {
   /// A step's gradients begin: the first of `reductions` reductions of every unit overwrites its gradient, the others
   /// add, and after the last one it is summed over the replicas of the group.
   void begin_gradients(std::int64_t reductions);
-  /// Buffer for the full gradient of a unit; contents undefined but for zeros in the padding. Valid until reduce.
+  /// Buffer for the full gradient of a unit; contents undefined but for zeros in the padding. Valid until reduce. The
+  /// first one of a step is the unit's own gradient where it is whole on this rank: there is nothing to add it to.
   View1<R> gradient(const Exec& exec, std::size_t index);
   /// Starts the sum of the full gradient over the replica into the shards' gradients. Collective.
   void reduce(const Exec& exec, std::size_t index);
@@ -116,6 +117,8 @@ class ShardedParameters {
   bool start_gather(const Exec& exec, std::size_t index);  ///< false: no buffer is free
   void prefetch(const Exec& exec);
   void finish_reduction(const Exec& exec);
+  /// Whether the gradient under way needs no reduction into the unit's.
+  bool whole_and_first(const ShardedUnit<T>& unit) const { return shard_.size() == 1 && unit.reductions == 0; }
 
   Collectives& shard_;
   Collectives& replica_;

@@ -59,14 +59,21 @@ TEST_F(MakeProgress, GoesOnAfterAnError) {
   EXPECT_EQ(calls, 2);
 }
 
-// 256 x 1536 x 1536: half of it is what one call of the library may take on the host.
+// Twice what one call of the library takes on the host: 2^28 multiplications in fp64, 2^30 in fp32 where oneDNN makes
+// them (and more calls where another library does).
 TEST_F(MakeProgress, BetweenThePartsOfLongProducts) {
   set_gemm_threads(1);
-  constexpr std::size_t rows = 256, n = 1536;
-  const auto a = allocate<float>("atoll::test", rows, n), b = allocate<float>("atoll::test", n, n),
-             c = allocate<float>("atoll::test", rows, n);
+  {
+    const auto a = allocate<double>("atoll::test", 256, 1536), b = allocate<double>("atoll::test", 1536, 1536),
+               c = allocate<double>("atoll::test", 256, 1536);
+    gemm<double>(Exec(), Transpose::no, Transpose::no, a, b, 0, c);
+    EXPECT_EQ(calls, kernels_on_host ? 2 : 1);
+  }
+  calls = 0;
+  const auto a = allocate<float>("atoll::test", 512, 2048), b = allocate<float>("atoll::test", 2048, 2048),
+             c = allocate<float>("atoll::test", 512, 2048);
   gemm<float>(Exec(), Transpose::no, Transpose::no, a, b, 0, c);
-  EXPECT_EQ(calls, kernels_on_host ? 2 : 1);
+  EXPECT_GE(calls, kernels_on_host ? 2 : 1);
   calls = 0;
   const auto small = allocate<float>("atoll::test", 8, 8);
   gemm<float>(Exec(), Transpose::no, Transpose::no, small, small, 0, allocate<float>("atoll::test", 8, 8));
