@@ -66,6 +66,8 @@ def arguments():
     parser.add_argument("--pairs", type=int, default=5, metavar="N", help="interleaved pairs (default: %(default)s)")
     parser.add_argument("--check-steps", type=int, default=throughput.CHECKED, metavar="N",
                         help="steps of the first pair, whose losses must agree (default: %(default)s)")
+    parser.add_argument("--timed-steps", type=int, default=4, metavar="N",
+                        help="steps of the other pairs that are timed, after 2 that are not (default: %(default)s)")
     parser.add_argument("--memory", type=float, default=20.0, metavar="GIB",
                         help="budget of the part memory, of all ranks together (default: %(default)s)")
     parser.add_argument("--timeout", type=float, default=1800, metavar="S",
@@ -84,6 +86,7 @@ def arguments():
     options.programs = cases.programs(options.layouts, options.peers, options.groups)
     options.least_batch = max(layout.ranks for layout in options.layouts)
     for value, option, least in ((options.pairs, "--pairs", 1), (options.check_steps, "--check-steps", 3),
+                                 (options.timed_steps, "--timed-steps", 1),
                                  (options.groups, "--groups", 1), (options.tokens, "--tokens", 1)):
         if value < least:
             parser.error(f"{option} {value}: at least {least}")

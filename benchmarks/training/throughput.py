@@ -11,7 +11,6 @@ from processes import Failure
 from programs import Unsupported, reason_of
 
 WARM_UP = 2  # steps that are not timed: allocation, compilation
-TIMED = 4
 CHECKED = 20  # steps of the first pair, over which the losses must agree
 
 
@@ -20,7 +19,7 @@ def estimate(options):
     total = 60
     for case in chosen_cases(options):
         rate = 25e9 * options.cores * (2 if case.precision == "bf16" else 1)
-        steps = options.check_steps + (options.pairs - 1) * (WARM_UP + TIMED)
+        steps = options.check_steps + (options.pairs - 1) * (WARM_UP + options.timed_steps)
         seconds = steps * case.operations / rate + 8 * options.pairs
         total += len(cases.of_precision(options.programs, case.precision)) * seconds
     return total
@@ -32,7 +31,7 @@ def chosen_cases(options):
 
 
 def run(options):
-    results = {"pairs": options.pairs, "checked_steps": options.check_steps, "timed_steps": TIMED,
+    results = {"pairs": options.pairs, "checked_steps": options.check_steps, "timed_steps": options.timed_steps,
                "tolerance": cases.TOLERANCE, "optimizer": cases.OPTIMIZER, "every": cases.EVERY, "cores": options.cores,
                "load_before": load(), "peak": peak.measure(options), "cases": []}
     for case in chosen_cases(options):
@@ -55,7 +54,7 @@ def measure(options, case):
     samples = {program: [] for program in programs}
     problems = {}
     for pair in range(options.pairs):
-        steps = options.check_steps if pair == 0 else WARM_UP + TIMED
+        steps = options.check_steps if pair == 0 else WARM_UP + options.timed_steps
         shift = pair * len(programs) // options.pairs
         for program in programs[shift:] + programs[:shift]:
             if program in problems:
