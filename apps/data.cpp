@@ -6,6 +6,7 @@
 #include "io/data/token_file.hpp"
 #include "io/data/token_formats.hpp"
 #include "io/data/token_statistics.hpp"
+#include "io/data/tokenizer_of_data.hpp"
 #include "io/report/progress.hpp"
 #include "io/tokenizer/byte_tokenizer.hpp"
 #include "io/tokenizer/tokenizer.hpp"

@@ -85,7 +85,7 @@ void add_export(CLI::App& program, Command& chosen) {
       ->type_name("SIZE")
       ->default_str("5GB");
   command->add_option("--tokenizer", arguments->options.tokenizer,
-                      "Folder with the tokenizer's files; default: the model's own");
+                      "Folder with the tokenizer's files; default: that of the model, or of the data it learnt");
   command->add_flag("--json", arguments->json, "Print the result as JSON");
   command->callback([arguments, &chosen] { chosen = [arguments] { return run(*arguments); }; });
 }

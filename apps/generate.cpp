@@ -7,6 +7,7 @@
 #include "apps/text_codec.hpp"
 #include "io/config/run_config.hpp"
 #include "io/data/token_formats.hpp"
+#include "io/data/tokenizer_of_data.hpp"
 #include "io/report/run_log.hpp"
 #include "io/saved_model.hpp"
 

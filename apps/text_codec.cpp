@@ -104,17 +104,6 @@ TextCodec make_text_codec(const std::string& name, std::int64_t vocab_size) {
   return {{}, [vocab_size](const std::string& text) { return parse_ids(text, vocab_size); }, decode};
 }
 
-std::string tokenizer_of_data(const TokenSource& data) {
-  const auto* const file = dynamic_cast<const TokenFile*>(&data);
-  if (file == nullptr || file->tokenizer() == ByteTokenizer::name) return file == nullptr ? "" : ByteTokenizer::name;
-  const std::string beside = (std::filesystem::path(file->name()).parent_path() / "tokenizer.json").string();
-  if (!std::filesystem::exists(beside)) return "";
-  if (file->tokenizer().find(Tokenizer::read(beside).checksum()) == std::string::npos)
-    throw DataError(fmt::format("{}: is not the tokenizer that {} was made with ({}); give --tokenizer", beside,
-                                file->name(), file->tokenizer()));
-  return beside;
-}
-
 TextStream::TextStream(const TextCodec& codec, std::vector<std::int32_t> prompt)
     : codec_(codec), tokens_(std::move(prompt)), told_(tokens_.size()) {}
 

@@ -25,10 +25,6 @@ struct TextCodec {
 /// which must hold all tokens. ConfigError or DataError otherwise.
 TextCodec make_text_codec(const std::string& name, std::int64_t vocab_size);
 
-/// The tokenizer that a token file was made with: "bytes", or the path of the tokenizer.json beside it. Empty where
-/// none lies there, and for data of other formats. DataError where another tokenizer lies there.
-std::string tokenizer_of_data(const TokenSource& data);
-
 /// The text of a sequence as it grows, in whole characters.
 class TextStream {
  public:

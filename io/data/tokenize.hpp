@@ -20,7 +20,7 @@ enum class InvalidText {
 
 struct TokenizeOptions {
   std::vector<std::string> inputs;      ///< files, and folders, which are searched in depth
-  std::string output;                   ///< folder of train.h5, eval.h5 and, but for bytes, tokenizer.json
+  std::string output;                   ///< folder of train.h5, eval.h5 and, but for bytes, the tokenizer's files
   double eval_fraction = 0.01;          ///< share of the documents for evaluation, in [0, 1)
   std::uint64_t seed = 1;               ///< of the split
   std::vector<std::string> extensions;  ///< of files in folders: ".txt"; empty: all
@@ -45,6 +45,10 @@ struct TokenizedFile {
 struct LeftOut {
   std::int64_t count = 0;
   std::string example;
+
+  void add(const std::string& path) {
+    if (count++ == 0) example = path;
+  }
 };
 
 struct TokenizeResult {

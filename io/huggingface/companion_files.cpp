@@ -7,8 +7,10 @@
 
 #include <algorithm>
 #include <array>
+#include <cstdint>
 #include <filesystem>
 #include <fstream>
+#include <map>
 
 namespace atl {
 
@@ -19,6 +21,32 @@ namespace fs = std::filesystem;
 constexpr std::array<const char*, 10> names = {
     "tokenizer.json", "tokenizer.model", "tokenizer_config.json", "special_tokens_map.json", "added_tokens.json",
     "vocab.json",     "merges.txt",      "chat_template.jinja",   "chat_template.json",      "generation_config.json"};
+
+/// Empty where there is no such file, or something else in it.
+nlohmann::json object_of(const std::string& path) {
+  std::ifstream file(path, std::ios::binary);
+  nlohmann::json object = file ? nlohmann::json::parse(file, nullptr, false) : nlohmann::json::object();
+  return object.is_object() ? object : nlohmann::json::object();
+}
+
+/// Ids of the added tokens of a tokenizer.json, by name.
+std::map<std::string, std::int64_t> added_tokens(const nlohmann::json& tokenizer) {
+  std::map<std::string, std::int64_t> ids;
+  const auto list = tokenizer.find("added_tokens");
+  if (list == tokenizer.end() || !list->is_array()) return ids;
+  for (const auto& token : *list)
+    if (token.is_object() && token.contains("content") && token["content"].is_string() && token.contains("id") &&
+        token["id"].is_number_integer())
+      ids[token["content"]] = token["id"];
+  return ids;
+}
+
+/// The name of a special token in a tokenizer_config.json: text, or an object with the key "content".
+std::string name_of(const nlohmann::json& token) {
+  const auto content = token.is_object() ? token.find("content") : token.end();
+  const nlohmann::json& name = content != token.end() ? *content : token;
+  return name.is_string() ? name.get<std::string>() : "";
+}
 
 }  // namespace
 
@@ -45,12 +73,17 @@ void copy_files(const std::vector<std::string>& files, const std::string& from, 
 }
 
 nlohmann::ordered_json special_token_ids(const std::string& folder) {
-  nlohmann::ordered_json ids{{"bos_token_id", nullptr}, {"eos_token_id", nullptr}, {"pad_token_id", nullptr}};
-  std::ifstream file(folder + "/config.json", std::ios::binary);
-  if (!file) return ids;
-  const auto config = nlohmann::json::parse(file, nullptr, false);
-  for (auto& [key, id] : ids.items())
-    if (config.is_object() && config.contains(key)) id = config[key];
+  nlohmann::ordered_json ids;
+  const nlohmann::json model = object_of(folder + "/config.json");
+  const nlohmann::json names = model.empty() ? object_of(folder + "/tokenizer_config.json") : nlohmann::json::object();
+  const auto added = added_tokens(names.empty() ? names : object_of(folder + "/tokenizer.json"));
+  for (const std::string token : {"bos_token", "eos_token", "pad_token"}) {
+    const std::string key = token + "_id";
+    ids[key] = nullptr;
+    if (model.contains(key)) ids[key] = model[key];
+    if (!names.contains(token)) continue;
+    if (const auto found = added.find(name_of(names[token])); found != added.end()) ids[key] = found->second;
+  }
   return ids;
 }
 

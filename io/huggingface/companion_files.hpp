@@ -17,7 +17,8 @@ bool has_tokenizer(const std::vector<std::string>& companions);
 void copy_files(const std::vector<std::string>& names, const std::string& from, const std::string& to);
 
 /// bos_token_id, eos_token_id and pad_token_id of the folder's config.json, as they are there: a number, a list, null.
-/// Null where there is no such file or key.
+/// Without a config.json they are those of the tokens that tokenizer_config.json names, if tokenizer.json has them as
+/// added tokens. Null where nothing says them.
 nlohmann::ordered_json special_token_ids(const std::string& folder);
 
 }  // namespace atl

@@ -2,10 +2,14 @@
 #include "io/huggingface/export.hpp"
 
 #include "core/errors.hpp"
+#include "io/config/run_config.hpp"
+#include "io/data/token_formats.hpp"
+#include "io/data/tokenizer_of_data.hpp"
 #include "io/huggingface/companion_files.hpp"
 #include "io/huggingface/weights.hpp"
 #include "io/pending_folder.hpp"
 #include "io/saved_model.hpp"
+#include "io/tokenizer/byte_tokenizer.hpp"
 
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
@@ -133,12 +137,23 @@ std::string folder_of_companions(const std::string& path) {
   return folder.string();
 }
 
+/// The folder that the user names, or the model's, or that of the tokenizer which made the run's data.
+std::string folder_of_tokenizer(const SavedModel& model, const std::string& named) {
+  if (!named.empty()) return named;
+  const std::string beside = folder_of_companions(model.path()), &data = model.info().eval;
+  if (has_tokenizer(companion_files(beside)) || data.empty() || data == synthetic_data || !fs::exists(data))
+    return beside;
+  const std::string tokenizer = tokenizer_of_data(*open_tokens(data, {}));
+  if (tokenizer.empty() || tokenizer == ByteTokenizer::name) return beside;
+  return folder_of_companions(tokenizer);
+}
+
 }  // namespace
 
 ExportResult export_safetensors(const std::string& source, const std::string& output, const ExportOptions& options,
                                 const BytesDone& told) {
   const auto model = open_saved_model(source);
-  const std::string beside = options.tokenizer.empty() ? folder_of_companions(model->path()) : options.tokenizer;
+  const std::string beside = folder_of_tokenizer(*model, options.tokenizer);
   ExportResult result;
   result.companions = companion_files(beside);
   if (!options.tokenizer.empty() && !has_tokenizer(result.companions))

@@ -168,6 +168,38 @@ TEST_F(HuggingFace, TokenizerFilesGoWithTheModel) {
   fail({"export", folder_ / "run", folder_ / "x", "--tokenizer", folder_ / "plain"}, 3, "no folder with a tokenizer");
 }
 
+TEST_F(HuggingFace, TheTokenizerOfTheDataGoesWithTheModel) {
+  for (int i = 0; i < 9; ++i) folder_.write("text/" + std::to_string(i), "low lower lowest, and lower again\n");
+  succeed({"tokenize", folder_ / "text", "--train-vocab", "270", "--output", folder_ / "tokens"});
+  const std::string config = folder_.write("run.toml", tiny_run(folder_ / "run", ""));
+  succeed({"train", config, "--set", "model.vocab_size=270", "--set", "data.train=" + folder_ / "tokens/train.h5",
+           "--set", "data.eval=" + folder_ / "tokens/eval.h5", "--set", "data.sequence_length=4"});
+  const auto exported = [&](const std::string& name, const std::vector<std::string>& more = {}) {
+    std::vector<std::string> arguments{"export", folder_ / "run", folder_ / name};
+    arguments.insert(arguments.end(), more.begin(), more.end());
+    succeed(arguments);
+    return Json::parse(content_of(folder_ / name + "/config.json"));
+  };
+  const Json found = exported("found");
+  EXPECT_EQ(content_of(folder_ / "found/tokenizer.json"), content_of(folder_ / "tokens/tokenizer.json"));
+  EXPECT_TRUE(fs::exists(folder_ / "found/tokenizer_config.json"));
+  EXPECT_EQ(found["bos_token_id"], 0);
+  EXPECT_EQ(found["eos_token_id"], 1);
+  EXPECT_TRUE(found["pad_token_id"].is_null());
+  EXPECT_EQ(Json::parse(content_of(folder_ / "found/generation_config.json"))["eos_token_id"], 1);
+  // Names as transformers writes them too; a name that the tokenizer has not, and files that are none, say nothing.
+  folder_.write("tokens/tokenizer_config.json",
+                R"({"bos_token": {"content": "<|end_of_text|>"}, "eos_token": "<|no|>", "pad_token": 3})");
+  const Json objects = exported("objects");
+  EXPECT_EQ(objects["bos_token_id"], 1);
+  EXPECT_TRUE(objects["eos_token_id"].is_null());
+  EXPECT_TRUE(objects["pad_token_id"].is_null());
+  folder_.write("tokens/tokenizer_config.json", "[1");
+  EXPECT_TRUE(exported("broken")["bos_token_id"].is_null());
+  folder_.write("tokens/tokenizer.json", content_of(ATOLL_SOURCE_DIR "/tests/fixtures/tokenizers/llama3.json"));
+  fail({"export", folder_ / "run", folder_ / "other"}, 3, "is not the tokenizer that");
+}
+
 TEST_F(HuggingFace, TellsWhatIsWrong) {
   fail({"import", folder_ / "nothing", folder_ / "exported"}, 3, "neither a .safetensors file");
   fail({"export", folder_ / "nothing", folder_ / "exported"}, 3, "no such file or folder");

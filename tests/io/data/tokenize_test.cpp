@@ -8,6 +8,7 @@
 #include "tests/io/scratch_folder.hpp"
 
 #include <gtest/gtest.h>
+#include <nlohmann/json.hpp>
 
 #include <set>
 
@@ -273,10 +274,15 @@ TEST(Tokenize, TokensOfATokenizerJson) {
   EXPECT_EQ(TokenFile(result.train.path).vocab_size(), tokenizer.vocab_size());
   EXPECT_EQ(TokenFile(result.train.path).tokenizer(), "llama3.json " + tokenizer.checksum());
   EXPECT_EQ(content_of(folder / "out/tokenizer.json"), content_of(json));
+  const auto config = [&] { return nlohmann::json::parse(content_of(folder / "out/tokenizer_config.json")); };
+  EXPECT_EQ(config()["bos_token"], "<|begin_of_text|>");
+  EXPECT_EQ(config()["eos_token"], "<|end_of_text|>");
 
   options.overwrite = true;
   options.begin_token = options.end_token = "none";
   EXPECT_EQ(token_rows(tokenize(options).train.path)[5], encoder.encode("xxxxx good house"));
+  EXPECT_FALSE(config().contains("bos_token"));
+  EXPECT_FALSE(config().contains("eos_token"));
   options.end_token = "<|no|>";
   EXPECT_EQ(message_of<ConfigError>([&] { tokenize(options); }),
             "--end-token '<|no|>': the tokenizer has no such token; its special tokens are: <|begin_of_text|> "
@@ -306,8 +312,12 @@ TEST(Tokenize, TrainsATokenizer) {
   options.output = folder / "again";
   tokenize(options);
   EXPECT_EQ(content_of(folder / "out/tokenizer.json"), content_of(folder / "again/tokenizer.json"));
-  options.train_vocab = 257;
   options.overwrite = true;
+  options.train_vocab = 0;  // bytes: the files of the tokenizer before would be wrong
+  tokenize(options);
+  EXPECT_FALSE(std::filesystem::exists(folder / "again/tokenizer.json"));
+  EXPECT_FALSE(std::filesystem::exists(folder / "again/tokenizer_config.json"));
+  options.train_vocab = 257;
   EXPECT_NE(message_of<ConfigError>([&] { tokenize(options); }).find("--train-vocab 257 is not in [258,"),
             std::string::npos);
 }
