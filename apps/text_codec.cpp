@@ -3,7 +3,6 @@
 
 #include "core/errors.hpp"
 #include "io/data/token_file.hpp"
-#include "io/tokenizer/bpe_trainer.hpp"
 #include "io/tokenizer/byte_tokenizer.hpp"
 #include "io/tokenizer/tokenizer.hpp"
 #include "io/tokenizer/utf8.hpp"
@@ -60,11 +59,7 @@ TextCodec tokenizer_codec(const std::string& path, std::int64_t vocab_size) {
   if (tokenizer->vocab_size() > vocab_size)
     throw ConfigError(fmt::format("--tokenizer {}: has {} tokens, the model {}: it learnt another one", path,
                                   tokenizer->vocab_size(), vocab_size));
-  std::vector<std::int32_t> ends;
-  if (const auto end = tokenizer->end_of_document()) ends.push_back(*end);
-  for (const std::string_view token : {std::string_view(BpeTrainer::end_token), std::string_view("</s>"),
-                                       std::string_view("<|endoftext|>"), std::string_view("<|end_of_text|>")})
-    if (const auto id = tokenizer->id_of(token)) ends.push_back(*id);
+  const std::vector<std::int32_t> ends = tokenizer->end_tokens();
   const auto encode = [tokenizer, ends](const std::string& text) {
     std::vector<std::int32_t> tokens;
     if (const auto begin = tokenizer->begin_of_document()) tokens.push_back(*begin);

@@ -2,6 +2,7 @@
 #include "io/huggingface/companion_files.hpp"
 
 #include "core/errors.hpp"
+#include "io/tokenizer/tokenizer.hpp"
 
 #include <fmt/format.h>
 
@@ -48,6 +49,22 @@ std::string name_of(const nlohmann::json& token) {
   return name.is_string() ? name.get<std::string>() : "";
 }
 
+/// What a tokenizer.json says that atoll can read; nothing otherwise.
+void add_ids_of_tokenizer(const std::string& path, nlohmann::ordered_json& ids) {
+  std::error_code error;
+  if (!fs::is_regular_file(path, error)) return;
+  try {
+    const Tokenizer tokenizer = Tokenizer::read(path);
+    if (const auto begin = tokenizer.begin_of_document()) ids["bos_token_id"] = *begin;
+    const auto ends = tokenizer.end_tokens();
+    if (ends.size() == 1)
+      ids["eos_token_id"] = ends.front();
+    else if (!ends.empty())
+      ids["eos_token_id"] = ends;
+  } catch (const DataError&) {  // of a kind that only transformers reads
+  }
+}
+
 }  // namespace
 
 std::vector<std::string> companion_files(const std::string& folder) {
@@ -84,6 +101,7 @@ nlohmann::ordered_json special_token_ids(const std::string& folder) {
     if (!names.contains(token)) continue;
     if (const auto found = added.find(name_of(names[token])); found != added.end()) ids[key] = found->second;
   }
+  if (model.empty() && names.empty()) add_ids_of_tokenizer(folder + "/tokenizer.json", ids);
   return ids;
 }
 

@@ -18,7 +18,8 @@ void copy_files(const std::vector<std::string>& names, const std::string& from, 
 
 /// bos_token_id, eos_token_id and pad_token_id of the folder's config.json, as they are there: a number, a list, null.
 /// Without a config.json they are those of the tokens that tokenizer_config.json names, if tokenizer.json has them as
-/// added tokens. Null where nothing says them.
+/// added tokens; without either, what a tokenizer.json that atoll can read says: the token of its template before a
+/// text, and Tokenizer::end_tokens. Null where nothing says them.
 nlohmann::ordered_json special_token_ids(const std::string& folder);
 
 }  // namespace atl

@@ -32,6 +32,14 @@ std::vector<std::string> Tokenizer::special_tokens() const {
   return names;
 }
 
+std::vector<std::int32_t> Tokenizer::end_tokens() const {
+  std::vector<std::int32_t> ends;
+  if (end_) ends.push_back(*end_);
+  for (const std::string_view name : {"<|end_of_text|>", "</s>", "<|endoftext|>"})
+    if (const auto id = id_of(name); id && id != end_) ends.push_back(*id);
+  return ends;
+}
+
 std::string Tokenizer::decode(std::span<const std::int32_t> tokens, SpecialTokens special) const {
   std::vector<std::string> texts;
   texts.reserve(tokens.size());

@@ -165,6 +165,16 @@ TEST_F(HuggingFace, TokenizerFilesGoWithTheModel) {
   EXPECT_TRUE(Json::parse(content_of(folder_ / "plain/config.json"))["bos_token_id"].is_null());
   succeed({"export", folder_ / "run", folder_ / "with", "--tokenizer", folder_ / "in"});
   EXPECT_EQ(content_of(folder_ / "with/tokenizer.json"), "{}");
+  // Unless the tokenizer tells them: its <|begin_of_text|> and <|end_of_text|>.
+  fs::create_directory(folder_ / "llama3");
+  fs::copy_file(ATOLL_SOURCE_DIR "/tests/fixtures/tokenizers/llama3.json", folder_ / "llama3/tokenizer.json");
+  succeed({"export", folder_ / "run", folder_ / "told", "--tokenizer", folder_ / "llama3"});
+  for (const char* name : {"/told/config.json", "/told/generation_config.json"}) {
+    const Json told = Json::parse(content_of(folder_ / name));
+    EXPECT_EQ(told["bos_token_id"], 900);
+    EXPECT_EQ(told["eos_token_id"], 901);
+    EXPECT_TRUE(told["pad_token_id"].is_null());
+  }
   fail({"export", folder_ / "run", folder_ / "x", "--tokenizer", folder_ / "plain"}, 3, "no folder with a tokenizer");
 }
 
