@@ -136,19 +136,29 @@ packages_help() {
 
 cores() { nproc 2>/dev/null || getconf _NPROCESSORS_ONLN 2>/dev/null || echo 2; }
 
+# How many compilers at once: bounded, so that a laptop of many cores and little memory does not swap, as one takes up to
+# 1.5 GB here.
+build_jobs() {
+  local jobs memory
+  jobs=$(cores)
+  memory=$(awk '/^MemAvailable/ { print int($2 / 1500000) }' /proc/meminfo 2>/dev/null || true)
+  if [ -n "$memory" ] && [ "$memory" -ge 1 ] && [ "$memory" -lt "$jobs" ]; then jobs=$memory; fi
+  echo "$jobs"
+}
+
 # mpi_run RANKS COMMAND...: starts MPI ranks, also more of them than there are cores. Open MPI refuses that, and
 # root, unless told otherwise; other libraries need nothing.
 mpi_run() {
   local ranks=$1
   shift
   local flags=()
-  if mpiexec --version 2>&1 | grep -qi 'open *mpi\|openrte\|prrte'; then
+  if command mpiexec --version 2>&1 | grep -qi 'open *mpi\|openrte\|prrte'; then
     flags=(--oversubscribe)
     if [ "$(id -u)" = 0 ]; then
       export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
     fi
   fi
-  mpiexec ${flags[@]+"${flags[@]}"} -n "$ranks" "$@"
+  command mpiexec ${flags[@]+"${flags[@]}"} -n "$ranks" "$@"
 }
 
 # build_preset PRESET TARGET [arguments of cmake]: configures and builds. CMake's output goes to a file unless something
@@ -166,10 +176,6 @@ build_preset() {
     die 2 "CMake could not configure the preset $preset: see above, and all of its output in $log"
   fi
   grep -A8 '^CMake Warning' "$log" >&2 || true
-  # Bounded, so that a laptop of many cores and little memory does not swap: a compiler takes up to 1.5 GB here.
-  local jobs memory
-  jobs=$(cores)
-  memory=$(awk '/^MemAvailable/ { print int($2 / 1500000) }' /proc/meminfo 2>/dev/null || true)
-  if [ -n "$memory" ] && [ "$memory" -ge 1 ] && [ "$memory" -lt "$jobs" ]; then jobs=$memory; fi
-  (cd "$root" && cmake --build --preset "$preset" --target "$target" -- -j "$jobs") || die 1 "the build of preset $preset failed"
+  (cd "$root" && cmake --build --preset "$preset" --target "$target" -- -j "$(build_jobs)") ||
+    die 1 "the build of preset $preset failed"
 }
