@@ -210,6 +210,74 @@ TEST_F(HuggingFace, TheTokenizerOfTheDataGoesWithTheModel) {
   fail({"export", folder_ / "run", folder_ / "other"}, 3, "is not the tokenizer that");
 }
 
+TEST_F(HuggingFace, AModelMayBeLargerThanTheMemory) {
+  // RLIMIT_DATA: all that a process may write to, in KiB. The model has 164 MB, nearly all of it in one tensor.
+  constexpr int limit = 96 << 10;
+  constexpr std::uint64_t vocab = 160000, width = 256;
+  const auto limited = [&](const std::vector<std::string>& arguments) {
+    std::vector<std::string> all{"-c", "ulimit -d " + std::to_string(limit) + "; exec \"$@\"", "sh", ATOLL_PROGRAM};
+    all.insert(all.end(), arguments.begin(), arguments.end());
+    return run_command(folder_, "sh", 0, all, {"OPENBLAS_NUM_THREADS=1"});  // its threads alone take 100 MB and more
+  };
+  if (limited({"import", fixtures + "llama3", folder_ / "small"}).code != 0)
+    GTEST_SKIP() << "this build of the program needs more memory by itself";
+  Json config = Json::parse(content_of(fixtures + "llama3/config.json"));
+  config.update({{"vocab_size", vocab}, {"hidden_size", width}, {"intermediate_size", 8}, {"num_hidden_layers", 1}});
+  config.update(
+      {{"num_attention_heads", 1}, {"num_key_value_heads", 1}, {"head_dim", 2}, {"tie_word_embeddings", true}});
+  folder_.write("large/config.json", config.dump());
+  Json header = Json::object();
+  std::uint64_t bytes = 0;
+  const auto add = [&](const std::string& name, const std::vector<std::uint64_t>& shape) {
+    std::uint64_t size = 4;
+    for (const std::uint64_t extent : shape) size *= extent;
+    header[name] = {{"dtype", "F32"}, {"shape", shape}, {"data_offsets", {bytes, bytes + size}}};
+    bytes += size;
+  };
+  add("model.embed_tokens.weight", {vocab, width});
+  const std::uint64_t end_of_embedding = bytes;
+  const std::string block = "model.layers.0.";
+  for (const char* name : {"input_layernorm", "post_attention_layernorm"}) add(block + name + ".weight", {width});
+  for (const char* name : {"q_proj", "k_proj", "v_proj"}) add(block + "self_attn." + name + ".weight", {2, width});
+  add(block + "self_attn.o_proj.weight", {width, 2});
+  for (const char* name : {"gate_proj", "up_proj"}) add(block + "mlp." + name + ".weight", {8, width});
+  add(block + "mlp.down_proj.weight", {width, 8});
+  add("model.norm.weight", {width});
+  std::string text = header.dump();
+  text.append((8 - text.size() % 8) % 8, ' ');
+  const std::uint64_t length = text.size();
+  const std::string path = folder_.write("large/model.safetensors", "");
+  {
+    std::ofstream file(path, std::ios::binary);
+    file.write(reinterpret_cast<const char*>(&length), sizeof length) << text;
+  }
+  fs::resize_file(path, 8 + length + bytes);  // zeros, without space on the disk
+  const float mark = 0.015625F;
+  {
+    std::fstream file(path, std::ios::binary | std::ios::in | std::ios::out);
+    file.seekp(static_cast<std::streamoff>(8 + length + end_of_embedding - 4));
+    file.write(reinterpret_cast<const char*>(&mark), sizeof mark);
+  }
+  ASSERT_GT(bytes, std::uint64_t{limit} << 10);
+
+  const Outcome imported = limited({"import", folder_ / "large", folder_ / "in"});
+  ASSERT_EQ(imported.code, 0) << imported.err;
+  const Outcome exported = limited({"export", folder_ / "in", folder_ / "exported"});
+  ASSERT_EQ(exported.code, 0) << exported.err;
+  std::ifstream file(folder_ / "exported/model.safetensors", std::ios::binary);
+  std::uint64_t found_length = 0;
+  file.read(reinterpret_cast<char*>(&found_length), sizeof found_length);
+  std::string found(found_length, ' ');
+  file.read(found.data(), static_cast<std::streamsize>(found_length));
+  const std::uint64_t end = Json::parse(found)["model.embed_tokens.weight"]["data_offsets"][1];
+  file.seekg(static_cast<std::streamoff>(8 + found_length + end - 8));
+  float last[2] = {-1, -1};
+  file.read(reinterpret_cast<char*>(last), sizeof last);
+  EXPECT_EQ(last[0], 0.0F);
+  EXPECT_EQ(last[1], mark);
+  EXPECT_EQ(fs::file_size(folder_ / "exported/model.safetensors"), 8 + found_length + bytes);
+}
+
 TEST_F(HuggingFace, TellsWhatIsWrong) {
   fail({"import", folder_ / "nothing", folder_ / "exported"}, 3, "neither a .safetensors file");
   fail({"export", folder_ / "nothing", folder_ / "exported"}, 3, "no such file or folder");
