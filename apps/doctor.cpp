@@ -84,6 +84,7 @@ Spread measure_copy(const Exec& exec, const Communicator& world) {
 }
 
 struct Findings {
+  CollectivesOptions communication;
   std::optional<NetworkLinks> links;
   int ranks = 1, nodes = 1;
   Spread ranks_of_node, cores_of_node, threads_of_rank;
@@ -97,6 +98,7 @@ Findings measure(const Runtime& runtime, bool links) {
   const Exec exec;
   const Communicator world(runtime.world());
   Findings found;
+  found.communication = choose_backend({.backend = Backend::automatic}, world);
   found.ranks = world.size();
   found.nodes = static_cast<int>(world.sum(std::int64_t{runtime.local_rank() == 0}));
   found.ranks_of_node = over_ranks(world, runtime.ranks_on_node());
@@ -111,7 +113,7 @@ Findings measure(const Runtime& runtime, bool links) {
   found.gemm.push_back(measure_gemm<bf16>(exec, world, 32, 1024, 1024));
   found.copy = measure_copy(exec, world);
   if (world.size() > 1) {
-    const auto collectives = make_mpi_collectives(world);
+    const auto collectives = make_collectives(world, found.communication);
     found.network = probe_network(exec, world, *collectives, 1.0);
     if (links) found.links = probe_links(world, std::size_t{1} << 22, 5.0);
   }
@@ -218,6 +220,7 @@ void print(const Runtime& runtime, const Findings& found) {
        fmt::format("{} on {}, concurrency {}", known["kokkos"].get<std::string>(), Exec::name(), Exec().concurrency()));
   line("MPI", fmt::format("{}, {}", runtime.mpi_version(), runtime.thread_level()));
   line("HDF5", fmt::format("{}, {}", known["hdf5"].get<std::string>(), hdf5_is_parallel() ? "parallel" : "serial"));
+  line("communication", describe(found.communication));
   line("ranks", fmt::format("{} on {} node{}, {} a node; {} cores a node", found.ranks, found.nodes,
                             found.nodes == 1 ? "" : "s", text_of(found.ranks_of_node), text_of(found.cores_of_node)));
   line("threads of a rank", text_of(found.threads_of_rank));
@@ -259,6 +262,7 @@ void print_json(const Runtime& runtime, const Findings& found) {
   out["concurrency"] = Exec().concurrency();
   out["mpi_thread_level"] = runtime.thread_level();
   out["hdf5_parallel"] = hdf5_is_parallel();
+  out["communication"] = describe(found.communication);
   out["ranks"] = found.ranks;
   out["nodes"] = found.nodes;
   out["ranks_per_node"] = to_json(found.ranks_of_node);

@@ -85,8 +85,9 @@ int evaluate_model(const Arguments& arguments, const Subject& subject, const Run
   const ProcessGrid grid(ParallelOptions{}, runtime.size(), runtime.rank());  // one group, sharded over all ranks
   const Communicators communicators(runtime.world(), grid);
   const Communicator& world = communicators.world;
-  const auto shard = make_mpi_collectives(communicators.shard);
-  const auto replica = make_mpi_collectives(communicators.replica);
+  const CollectivesOptions collectives = choose_backend(config.parallel.collectives, world);
+  const auto shard = make_collectives(communicators.shard, collectives);
+  const auto replica = make_collectives(communicators.replica, collectives);
 
   const auto source = open_source(config.data.eval, config, subject.info.config.vocab_size, false, world);
   ShardedParameters<T> parameters(llama_units(subject.info.config), *shard, *replica, AfterForward::reshard);

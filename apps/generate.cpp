@@ -143,8 +143,9 @@ int generate_text(const Arguments& arguments, const Task& task, const Runtime& r
   const ProcessGrid grid(ParallelOptions{}, runtime.size(), runtime.rank());  // one group, sharded over all ranks
   const Communicators communicators(runtime.world(), grid);
   const Communicator& world = communicators.world;
-  const auto shard = make_mpi_collectives(communicators.shard);
-  const auto replica = make_mpi_collectives(communicators.replica);
+  const CollectivesOptions collectives = choose_backend(ParallelOptions{}.collectives, world);
+  const auto shard = make_collectives(communicators.shard, collectives);
+  const auto replica = make_collectives(communicators.replica, collectives);
   ShardedParameters<T> parameters(llama_units(task.info.config), *shard, *replica,
                                   world.size() == 1 ? AfterForward::keep : AfterForward::reshard);
   collectively(world, [&] { load_model(task.model, parameters); });

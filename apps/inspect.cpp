@@ -56,6 +56,7 @@ Inspection inspect_group(const Subject& subject, const ProcessGrid& grid) {
   options.outer = outer_options(config.federation);
   options.after = config.parallel.reshard_after_forward ? AfterForward::reshard : AfterForward::keep;
   options.prefetch = config.parallel.prefetch;
+  options.staged = options.staged || (!kernels_on_host && config.parallel.collectives.backend == Backend::mpi);
   options.precision = config.train.precision;
   options.wire = config.train.reduce_precision == Precision::bf16 ? Wire::bf16 : Wire::exact;
   options.optimizer = config.optimizer.kind;

@@ -100,9 +100,10 @@ int train(const RunConfig& config, const LlamaConfig& llama, const Runtime& runt
   });
   const StepSchedule& schedule = *made_schedule;
   const Communicators communicators(runtime.world(), grid);
-  const auto shard = make_mpi_collectives(communicators.shard);
-  const auto replica = make_mpi_collectives(communicators.replica);
-  FederationLinks links(grid, communicators);
+  const CollectivesOptions collectives = choose_backend(config.parallel.collectives, world);
+  const auto shard = make_collectives(communicators.shard, collectives);
+  const auto replica = make_collectives(communicators.replica, collectives);
+  FederationLinks links(grid, communicators, FederationLinks::most_sets, collectives);
   StopAgreement agreement(grid, communicators);
   if (grid.number_of_groups() > 1) limit.allow_steps(3);
 
@@ -163,6 +164,7 @@ int train(const RunConfig& config, const LlamaConfig& llama, const Runtime& runt
                grid.describe(), schedule.world_batch(), config.data.sequence_length, config.train.steps);
   if (source.sources() > 1)
     for (const auto& line : source.describe(config.train.steps * schedule.world_batch())) spdlog::info("{}", line);
+  if (!kernels_on_host) spdlog::info("communication: {}", describe(collectives));
   if (const std::string warning = node_warning(config.parallel, grid, nodes); !warning.empty()) spdlog::warn(warning);
   if (data.language)
     spdlog::info("synthetic language: floor perplexity {:.4f} with the context of a sequence, {:.4f} from one token",
@@ -239,6 +241,7 @@ int run(const Arguments& arguments) {
         llama = resolve_model(config);
         start_logging(world.rank(), config.log.level);
         if (world.rank() == 0) limit = TimeLimit(config.train.time_limit);
+        set_gemm_tf32(config.train.tf32);
       });
       require_equal(world, std::to_string(hash_of(config)), "the run configuration");
     }

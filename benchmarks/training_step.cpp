@@ -141,7 +141,9 @@ void run(const Arguments& arguments, const Runtime& runtime) {
   parallel.strategy = Strategy::fsdp;
   const ProcessGrid grid(parallel, world.size(), world.rank());
   const Communicators communicators(runtime.world(), grid);
-  const auto shard = make_mpi_collectives(communicators.shard), replica = make_mpi_collectives(communicators.replica);
+  const CollectivesOptions collectives = choose_backend(parallel.collectives, world);
+  const auto shard = make_collectives(communicators.shard, collectives);
+  const auto replica = make_collectives(communicators.replica, collectives);
   const LlamaConfig config = config_of(arguments.model);
   ShardedParameters<T> parameters(llama_units(config), *shard, *replica, AfterForward::reshard);
   initialise(exec, config, 1, parameters);

@@ -7,6 +7,13 @@ namespace atl {
 
 namespace {
 
+// nvcc takes no `if constexpr` in a kernel itself.
+template <class T, class W>
+KOKKOS_INLINE_FUNCTION void store_weight([[maybe_unused]] W* weight, [[maybe_unused]] std::int64_t i,
+                                         [[maybe_unused]] T value) {
+  if constexpr (!std::is_same_v<T, W>) weight[i] = W(value);
+}
+
 // W: of the weights beside the master parameters; the same as T where there are none.
 template <class T, class W>
 void adamw_pass(const Exec& exec, const AdamwStep& step, const View1<const T>& gradient, const View1<T>& parameter,
@@ -29,7 +36,7 @@ void adamw_pass(const Exec& exec, const AdamwStep& step, const View1<const T>& g
         second[i] = vi;
         const T pi = p[i] * keep - rate * (mi / (math::sqrt(vi) * inverse2 + eps));
         p[i] = pi;
-        if constexpr (!std::is_same_v<T, W>) weight[i] = W(pi);
+        store_weight(weight, i, pi);
       });
 }
 
@@ -43,7 +50,7 @@ void sgd_pass(const Exec& exec, double lr, double weight_decay, double gradient_
       "atoll::sgd", exec, parameter.extent(0), KOKKOS_LAMBDA(const std::int64_t i) {
         const T pi = p[i] * keep - rate * g[i];
         p[i] = pi;
-        if constexpr (!std::is_same_v<T, W>) weight[i] = W(pi);
+        store_weight(weight, i, pi);
       });
 }
 

@@ -171,10 +171,14 @@ template <class T>
 void copy_slot(const Exec& exec, std::size_t from, std::size_t to, std::size_t length, const KeyValueCache<T>& cache) {
   ATOLL_REQUIRE(from < cache.slots && to < cache.slots && length <= cache.capacity);
   const std::size_t head = cache.capacity * cache.head_size, slot = cache.key_value_heads * head;
-  for (std::size_t h = 0; h < cache.key_value_heads; ++h)
-    for (const View1<T>& all : {cache.keys, cache.values})
-      Kokkos::deep_copy(exec, part(all, to * slot + h * head, length * cache.head_size),
-                        part(all, from * slot + h * head, length * cache.head_size));
+  const auto copy = [&](const View1<T>& all, std::size_t h) {
+    Kokkos::deep_copy(exec, part(all, to * slot + h * head, length * cache.head_size),
+                      part(all, from * slot + h * head, length * cache.head_size));
+  };
+  for (std::size_t h = 0; h < cache.key_value_heads; ++h) {
+    copy(cache.keys, h);
+    copy(cache.values, h);
+  }
 }
 
 std::size_t decode_attention_workspace(std::size_t rows, std::size_t longest, std::size_t query_heads,

@@ -138,7 +138,7 @@ class Planner {
   /// Elements that the m - 1 others send of the first slice in an all-reduce of n elements over m ranks.
   static Bytes received_elements(Bytes n, Bytes m) { return (m - 1) * equal_part(n, m, 0).size(); }
 
-  /// MpiCollectives of the shard and of the replica communicator: one workspace each, as one reduction of each is under
+  /// Collectives of the shard and of the replica communicator: one workspace each, as one reduction of each is under
   /// way at a time; gathers need one only where they are staged.
   void communication() {
     if (shards_ > 1) {
@@ -158,7 +158,7 @@ class Planner {
   }
 
   void stage(Bytes incoming, Bytes mirror) {
-    if (kernels_on_host) return;
+    if (!options_.staged) return;
     add(MemoryUse::staging, "host_incoming", incoming);
     add(MemoryUse::staging, "host_mirror", mirror);
   }

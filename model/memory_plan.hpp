@@ -58,8 +58,9 @@ struct MemoryOptions {
   Precision precision = Precision::fp32;
   Wire wire = Wire::exact;  ///< how gradients travel
   OptimizerOptions::Kind optimizer = OptimizerOptions::Kind::adamw;
-  bool evaluates = true;              ///< evaluations inside the run
-  std::uint64_t checkpoint_copy = 0;  ///< bytes of a rank's part of an asynchronous checkpoint
+  bool staged = !kernels_on_host && !nccl_built_in();  ///< communicated from copies in host memory
+  bool evaluates = true;                               ///< evaluations inside the run
+  std::uint64_t checkpoint_copy = 0;                   ///< bytes of a rank's part of an asynchronous checkpoint
 };
 
 /// Memory of the rank that needs most (ranks differ by the last, shorter slices only), once a training step, an

@@ -21,6 +21,7 @@ struct TrainOptions {
   Precision reduce_precision = Precision::fp32;  ///< in which gradients travel; bf16: half the bytes, sums in fp32
   Recompute recompute = Recompute::none;
   std::int64_t loss_chunk = 1024;  ///< tokens whose logits exist at once
+  bool tf32 = false;               ///< fp32 products may round their factors to TF32
   std::string time_limit;          ///< as model/time_limit.hpp reads it; empty: not given
 };
 

@@ -161,13 +161,7 @@ ConfigKey& ConfigTable::add(const std::string& full_name, std::optional<bool>* t
   return key;
 }
 
-void ConfigTable::add_later(const std::string& full_name, json accepted) {
-  const auto dot = full_name.find('.');
-  later_.push_back({full_name.substr(0, dot), full_name.substr(dot + 1), std::move(accepted)});
-}
-
 void ConfigTable::apply(const TomlValue& entry) {
-  if (accepted_later(entry)) return;
   ConfigKey* const key = find(entry);
   if (key == nullptr) return;
   // In --set a string needs no quotes, also where it reads as a number: run.dir=7.
@@ -186,7 +180,6 @@ std::vector<std::string> ConfigTable::tables() const {
     if (std::find(names.begin(), names.end(), name) == names.end()) names.push_back(name);
   };
   for (const auto& key : keys_) add_name(key.table);
-  for (const auto& key : later_) add_name(key.table);
   return names;
 }
 
@@ -197,22 +190,6 @@ ConfigKey* ConfigTable::find(const TomlValue& entry) {
   const bool empty_table = entry.key.empty() && std::find(names.begin(), names.end(), entry.table) != names.end();
   if (!empty_table) unknown(entry);
   return nullptr;
-}
-
-bool ConfigTable::accepted_later(const TomlValue& entry) const {
-  for (const auto& key : later_) {
-    if (key.table != entry.table || key.name != entry.key) continue;
-    for (const auto& value : key.accepted)
-      if (value == entry.value) return true;
-    std::vector<std::string> accepted;
-    for (const auto& value : key.accepted) accepted.push_back(to_toml(value));
-    throw ConfigError(fmt::format("{}: {}.{} = {} is not supported by this version yet; {}", entry.place, key.table,
-                                  key.name, to_toml(entry.value),
-                                  accepted.empty()
-                                      ? "leave the key out"
-                                      : fmt::format("leave the key out, or give {}", fmt::join(accepted, " or "))));
-  }
-  return false;
 }
 
 void ConfigTable::unknown(const TomlValue& entry) const {

@@ -50,12 +50,6 @@ struct ConfigKey {
   bool given() const;  ///< has a value, other than `absent`
 };
 
-/// A key of the design that this version does not do: an error, but for the one value that says what is done anyway.
-struct LaterKey {
-  std::string table, name;
-  nlohmann::json accepted;  ///< an array of accepted values
-};
-
 class ConfigTable {
  public:
   /// A key "table.name" bound to *target, which must outlive this table.
@@ -77,15 +71,11 @@ class ConfigTable {
   /// Any other key; fill in type, set and get.
   ConfigKey& add(const std::string& full_name, const std::string& documentation);
 
-  void add_later(const std::string& full_name, nlohmann::json accepted = nlohmann::json::array());
-
   /// Sets one key. ConfigError with the place, and the nearest valid name or what was expected.
   void apply(const TomlValue& entry);
 
   const std::vector<ConfigKey>& keys() const& { return keys_; }
-  const std::vector<LaterKey>& later() const& { return later_; }
   void keys() const&& = delete;  // of a temporary they would dangle in a loop
-  void later() const&& = delete;
 
   /// Valid TOML with every key and its documentation; keys that are not given are commented out. `hint` may give the
   /// value in force of such a key (or null).
@@ -100,11 +90,9 @@ class ConfigTable {
  private:
   ConfigKey* find(const TomlValue& entry);  ///< null: an empty table of a known name
   [[noreturn]] void unknown(const TomlValue& entry) const;
-  bool accepted_later(const TomlValue& entry) const;
   std::vector<std::string> tables() const;
 
   std::vector<ConfigKey> keys_;
-  std::vector<LaterKey> later_;
 };
 
 /// "a" or "b" or "c"; throws WrongValue with the nearest name unless `value` is one of `names`.

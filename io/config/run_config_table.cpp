@@ -100,6 +100,19 @@ void add_groups(ConfigTable& table, ParallelOptions& parallel) {
       .absent = "";
 }
 
+void add_communication(ConfigTable& table, CollectivesOptions& collectives) {
+  table.add_choice<Backend>("parallel.backend", &collectives.backend,
+                            {{"auto", Backend::automatic}, {"mpi", Backend::mpi}, {"nccl", Backend::nccl}},
+                            "Library that moves arrays between ranks; auto: NCCL where the build has it and every rank "
+                            "a device of its own, else MPI.");
+  table.add_choice<SumOrder>("parallel.sum_order", &collectives.sums,
+                             {{"rank", SumOrder::rank}, {"library", SumOrder::library}},
+                             "Order in which NCCL's sums are added; rank: as with MPI, the same bits always; library: "
+                             "NCCL's own, for shards across nodes, whose bits may change from one cluster to another.");
+  table.add("parallel.time_out", &collectives.time_out, above(0),
+            "Seconds that a rank waits for one NCCL operation before it ends the job.");
+}
+
 void add_outer_optimizer(ConfigTable& table, FederationOptions& federation) {
   using Outer = FederationOptions::Outer;
   std::vector<std::pair<std::string, Outer>> kinds;
@@ -299,11 +312,6 @@ void add_checkpoint(ConfigTable& table, CheckpointOptions& checkpoint) {
   resume.limits = "\"auto\" | \"never\" | a path";
 }
 
-void add_later_keys(ConfigTable& table) {
-  table.add_later("train.tf32", json::array({false}));
-  table.add_later("parallel.backend", json::array({"auto", "mpi"}));
-}
-
 }  // namespace
 
 ConfigTable run_config_table(RunConfig& config) {
@@ -355,6 +363,8 @@ ConfigTable run_config_table(RunConfig& config) {
       "Whether each block's activations are kept for backward, or computed again from its input.");
   table.add("train.loss_chunk", &config.train.loss_chunk, at_least(1),
             "Tokens whose logits exist at once; bounds the memory of the loss.");
+  table.add("train.tf32", &config.train.tf32,
+            "Whether products of fp32 may round their factors to TF32's 10 bits, on NVIDIA's tensor cores.");
   add_time_limit(table, config.train.time_limit);
 
   using Optimizer = OptimizerOptions::Kind;
@@ -407,6 +417,8 @@ ConfigTable run_config_table(RunConfig& config) {
       "Units gathered ahead of the one that computes, while gradients are reduced beside the next unit's backward; "
       "0: nothing overlaps. Costs memory for as many units, and changes no bit of the result.");
 
+  add_communication(table, config.parallel.collectives);
+
   table.add("federation.every", &config.federation.every, at_least(1),
             "H: optimizer steps between two aggregations. This table counts only for strategies with fl+.");
   add_outer_optimizer(table, config.federation);
@@ -431,8 +443,6 @@ ConfigTable run_config_table(RunConfig& config) {
   std::vector<std::pair<std::string, std::string>> levels;
   for (const char* level : {"trace", "debug", "info", "warn", "error", "off"}) levels.emplace_back(level, level);
   table.add_choice<std::string>("log.level", &config.log.level, levels, "Least level of the messages on stderr.");
-
-  add_later_keys(table);
   return table;
 }
 

@@ -81,11 +81,12 @@ TEST_F(RunConfigTest, KeysAreAContract) {
       "data.train data.weights data.eval data.raw_type data.sequence_length data.packing data.end_of_document "
       "data.synthetic_tokens data.synthetic_eval_tokens "
       "train.steps train.batch train.micro_batch train.accumulate train.precision train.reduce_precision "
-      "train.recompute train.loss_chunk train.time_limit "
+      "train.recompute train.loss_chunk train.tf32 train.time_limit "
       "optimizer.kind optimizer.lr optimizer.betas optimizer.eps optimizer.weight_decay optimizer.clip_norm "
       "schedule.kind schedule.warmup schedule.min_lr schedule.decay_steps "
       "parallel.strategy parallel.shard_size parallel.group_size parallel.groups parallel.group_sizes "
       "parallel.group_by parallel.group_file parallel.reshard_after_forward parallel.prefetch "
+      "parallel.backend parallel.sum_order parallel.time_out "
       "federation.every federation.outer federation.lr federation.momentum federation.nesterov federation.betas "
       "federation.tau federation.weights federation.inner_state "
       "eval.every eval.batches "
@@ -381,14 +382,15 @@ TEST_F(RunConfigTest, FilesThatAreNoConfiguration) {
   EXPECT_THROW(load_run_config(folder.string(), least), ConfigError);  // a folder
 }
 
-TEST_F(RunConfigTest, WhatThisVersionDoesNotDo) {
-  EXPECT_EQ(refusal("[train]\ntf32 = true\n"),
-            "run.toml:2: train.tf32 = true is not supported by this version yet; leave the key out, or give false");
-  EXPECT_EQ(refusal("[parallel]\nbackend = \"nccl\"\n"),
-            "run.toml:2: parallel.backend = \"nccl\" is not supported by this version yet; leave the key out, or give "
-            "\"auto\" or \"mpi\"");
-  // Their values of today are accepted.
-  EXPECT_EQ(refusal("[parallel]\nbackend = \"mpi\"\n[train]\ntf32 = false\n"), "accepted");
+TEST_F(RunConfigTest, Communication) {
+  for (const char* backend : {"auto", "mpi", "nccl"})  // whether a build has it shows when it starts
+    EXPECT_EQ(
+        refusal(std::string("[parallel]\nbackend = \"") + backend + "\"\nsum_order = \"library\"\ntime_out = 60\n"),
+        "accepted");
+  EXPECT_EQ(refusal("[parallel]\nbackend = \"ncl\"\n"),
+            "run.toml:2: parallel.backend = \"ncl\" is not one of \"auto\", \"mpi\", \"nccl\"; did you mean \"nccl\"?");
+  EXPECT_EQ(refusal("[parallel]\ntime_out = 0\n"),
+            "run.toml:2: parallel.time_out = 0 is out of range; it must be above 0");
 }
 
 TEST_F(RunConfigTest, TimeLimits) {
@@ -462,6 +464,8 @@ TEST_F(RunConfigTest, EveryKeyOfTheDesignIsKnown) {
                                 "parallel.reshard_after_forward",
                                 "parallel.prefetch",
                                 "parallel.backend",
+                                "parallel.sum_order",
+                                "parallel.time_out",
                                 "federation.every",
                                 "federation.outer",
                                 "federation.lr",
@@ -488,7 +492,6 @@ TEST_F(RunConfigTest, EveryKeyOfTheDesignIsKnown) {
   for (const std::string name : design) {
     int found = 0;
     for (const auto& key : table.keys()) found += key.full_name() == name;
-    for (const auto& key : table.later()) found += key.table + "." + key.name == name;
     EXPECT_EQ(found, 1) << name;
   }
 }
@@ -662,8 +665,6 @@ TEST_F(RunConfigTest, DocumentationListsEveryKey) {
     const std::string expected = "## [" + last + "]\n\n" + table.markdown(last);
     EXPECT_NE(text.find(expected), std::string::npos) << "docs/configuration.md must hold\n" << expected;
   }
-  for (const auto& key : table.later())
-    EXPECT_NE(text.find("`" + key.table + "." + key.name + "`"), std::string::npos) << key.table << "." << key.name;
 }
 
 TEST_F(RunConfigTest, ExamplesAreValid) {
