@@ -56,7 +56,10 @@ Inspection inspect_group(const Subject& subject, const ProcessGrid& grid) {
   options.outer = outer_options(config.federation);
   options.after = config.parallel.reshard_after_forward ? AfterForward::reshard : AfterForward::keep;
   options.prefetch = config.parallel.prefetch;
-  options.staged = options.staged || (!kernels_on_host && config.parallel.collectives.backend == Backend::mpi);
+  if (!kernels_on_host && config.parallel.collectives.backend == Backend::mpi) {
+    options.staged = true;
+    options.nccl = false;
+  }
   options.precision = config.train.precision;
   options.wire = config.train.reduce_precision == Precision::bf16 ? Wire::bf16 : Wire::exact;
   options.optimizer = config.optimizer.kind;
@@ -190,7 +193,8 @@ void print(const Inspection& inspection) {
              inspection.checkpoint_in_round == inspection.checkpoint
                  ? ""
                  : fmt::format(" at the end of a round, {} inside one", human_bytes(inspection.checkpoint_in_round)));
-  fmt::print("Not counted: the program and its libraries, MPI's own buffers, and the data set.\n");
+  fmt::print("{}Not counted: the program and its libraries, MPI's own buffers, and the data set.\n",
+             memory.of(MemoryUse::network) > 0 ? "NCCL's buffers are an estimate. " : "");
 }
 
 Json to_json(const Inspection& inspection) {

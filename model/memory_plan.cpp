@@ -7,6 +7,7 @@
 #include "core/rms_norm.hpp"
 #include "model/parameters.hpp"
 #include "parallel/federation_slices.hpp"
+#include "parallel/nccl_buffers.hpp"
 
 #include <algorithm>
 #include <array>
@@ -19,9 +20,9 @@ namespace {
 using Bytes = std::uint64_t;
 
 constexpr std::array<std::string_view, memory_uses> use_names = {
-    "master weights", "bf16 weights", "gradients",      "moments",    "gathered units",
-    "full gradients", "activations",  "logits",         "workspaces", "receive buffers",
-    "federation",     "host staging", "checkpoint copy"};
+    "master weights", "bf16 weights", "gradients",    "moments",        "gathered units",
+    "full gradients", "activations",  "logits",       "workspaces",     "receive buffers",
+    "federation",     "NCCL buffers", "host staging", "checkpoint copy"};
 
 class Planner {
  public:
@@ -141,6 +142,8 @@ class Planner {
   /// Collectives of the shard and of the replica communicator: one workspace each, as one reduction of each is under
   /// way at a time; gathers need one only where they are staged.
   void communication() {
+    library_buffers(shards_);
+    library_buffers(replicas_);
     if (shards_ > 1) {
       const Bytes others = sent((shards_ - 1) * largest_shard_), whole = sent(shards_ * largest_shard_);
       add(MemoryUse::receive, "receive_workspace", others);
@@ -155,6 +158,11 @@ class Planner {
       // The federation gathers slices over the same communicator.
       stage(others, std::max(sent(largest_shard_), groups_ > 1 ? r(slice(largest_shard_) * replicas_) : 0));
     }
+  }
+
+  /// Of a communicator. No array of Kokkos, so no label of one.
+  void library_buffers(Bytes ranks) {
+    if (options_.nccl && ranks > 1) plan_.items.push_back({"NCCL", MemoryUse::network, 1, nccl_buffer_bytes(ranks)});
   }
 
   void stage(Bytes incoming, Bytes mirror) {
@@ -204,7 +212,10 @@ class Planner {
     }
     add(MemoryUse::federation, "federation_slice", r(own));
     add(MemoryUse::federation, "federation_slices", r(all));
-    for (const auto& [set, bytes] : workspaces) add(MemoryUse::receive, "receive_workspace", bytes);
+    for (const auto& [set, bytes] : workspaces) {
+      add(MemoryUse::receive, "receive_workspace", bytes);
+      library_buffers(groups_);
+    }
     stage(received, r(own));
     plan_.temporaries.push_back(
         {"the first aggregation", most > r(own + all) + received ? most - r(own + all) - received : 0});

@@ -27,10 +27,11 @@ enum class MemoryUse {
   workspaces,      ///< of backward, of the loss and of the embedding
   receive,         ///< contributions of other ranks, before they are summed; and the rank's own, where rounded
   federation,      ///< slices of the average
+  network,         ///< NCCL's own buffers, estimated (nccl_buffer_bytes)
   staging,         ///< host memory, where MPI does not reach the device's
   checkpoint       ///< host memory: the copy that an asynchronous save is written from
 };
-inline constexpr int memory_uses = 13;
+inline constexpr int memory_uses = 14;
 std::string_view name_of(MemoryUse use);
 
 /// Arrays of one label, as Kokkos Tools reports them.
@@ -58,6 +59,7 @@ struct MemoryOptions {
   Precision precision = Precision::fp32;
   Wire wire = Wire::exact;  ///< how gradients travel
   OptimizerOptions::Kind optimizer = OptimizerOptions::Kind::adamw;
+  bool nccl = !kernels_on_host && nccl_built_in();     ///< arrays move by NCCL
   bool staged = !kernels_on_host && !nccl_built_in();  ///< communicated from copies in host memory
   bool evaluates = true;                               ///< evaluations inside the run
   std::uint64_t checkpoint_copy = 0;                   ///< bytes of a rank's part of an asynchronous checkpoint
@@ -65,7 +67,8 @@ struct MemoryOptions {
 
 /// Memory of the rank that needs most (ranks differ by the last, shorter slices only), once a training step, an
 /// aggregation, an evaluation and the saving of the model have happened: everything that the run allocates through
-/// Kokkos. Not in it: code and libraries, MPI's own buffers, the data set, and a threaded Kokkos' own scratch memory.
+/// Kokkos, and the buffers of NCCL, which are estimated. Not in it: code and libraries (a device's context too), MPI's
+/// own buffers, the data set, and a threaded Kokkos' own scratch memory.
 struct MemoryPlan {
   std::vector<MemoryItem> items;
   std::vector<TemporaryMemory> temporaries;

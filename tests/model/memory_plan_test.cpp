@@ -117,6 +117,8 @@ void compare(const LlamaConfig& config, const ParallelOptions& parallel, Recompu
                                                  : Precision::bf16;
   options.wire = wire;
   options.optimizer = kind;
+  options.nccl = false;
+  options.staged = !kernels_on_host && mpi_access() == MpiAccess::staged;
   const MemoryPlan plan = plan_memory(config, options);
   SCOPED_TRACE(grid.describe());
 
@@ -268,6 +270,27 @@ TEST(MemoryPlan, KnowsTheSizesOfLlama8B) {
   EXPECT_EQ(plan_memory(config, options).of(MemoryUse::full_gradients), 4 * (head + block));
   options.prefetch = 2;
   EXPECT_EQ(plan_memory(config, options).of(MemoryUse::gathered), 4 * (head + 3 * block));
+}
+
+// NCCL's buffers: 64 MiB for each other rank of a communicator, of up to 8; those of shards, replicas and groups.
+TEST(MemoryPlan, EstimatesTheBuffersOfNccl) {
+  const LlamaConfig config = llama_preset("tiny");
+  MemoryOptions options;
+  options.shape.sequence_length = 128;
+  options.group = {2, 4};
+  options.groups = 3;
+  options.nccl = options.staged = false;
+  const MemoryPlan without = plan_memory(config, options);
+  EXPECT_EQ(without.of(MemoryUse::network), 0u);
+  options.nccl = true;
+  const MemoryPlan with = plan_memory(config, options);
+  EXPECT_EQ(with.of(MemoryUse::network), (3u + 1 + 2) << 26);
+  EXPECT_EQ(with.total(), without.total() + with.of(MemoryUse::network));
+  options.group = {1, 1000};
+  options.groups = 1;
+  EXPECT_EQ(plan_memory(config, options).of(MemoryUse::network), 8u << 26);
+  options.group = {1, 1};
+  EXPECT_EQ(plan_memory(config, options).of(MemoryUse::network), 0u);
 }
 
 TEST(MemoryPlan, MomentsAndElementsFollowTheOptions) {
