@@ -5,13 +5,16 @@
 
 #include <nlohmann/json.hpp>
 
+#include <cstdlib>
 #include <fstream>
+#include <string>
 
 namespace atl::test {
 namespace {
 
 nlohmann::json fixture() {
-  std::ifstream file(ATOLL_SOURCE_DIR "/tests/fixtures/adamw.json");
+  const char* const moved = std::getenv("ATOLL_SOURCE_DIR");  // by scripts/device-check
+  std::ifstream file(std::string(moved != nullptr ? moved : ATOLL_SOURCE_DIR) + "/tests/fixtures/adamw.json");
   return nlohmann::json::parse(file);
 }
 
