@@ -3,8 +3,10 @@
 
 #include "core/errors.hpp"
 
+#include <algorithm>
 #include <cerrno>
 #include <ctime>
+#include <unistd.h>
 
 namespace atl {
 
@@ -34,13 +36,23 @@ void note(int number) {
   errno = saved;
 }
 
+/// Bytes of a handler's stack: the kernel puts all registers there, which AVX-512 and AMX make many.
+std::size_t stack_bytes() {
+  const long needed = sysconf(_SC_SIGSTKSZ);
+  return std::max<std::size_t>(std::size_t{1} << 16, needed > 0 ? static_cast<std::size_t>(needed) : 0);
+}
+
 }  // namespace
 
-StopSignal::StopSignal() {
+StopSignal::StopSignal() : stack_(stack_bytes()) {
   first_signal = 0;
+  stack_t stack{};
+  stack.ss_sp = stack_.data();
+  stack.ss_size = stack_.size();
+  ATOLL_REQUIRE(sigaltstack(&stack, &former_stack_) == 0);
   struct sigaction action {};
   action.sa_handler = note;
-  action.sa_flags = SA_RESTART;  // no system call of any library fails for it
+  action.sa_flags = SA_RESTART | SA_ONSTACK;  // no system call of any library fails for it
   sigemptyset(&action.sa_mask);
   for (const int number : signals) sigaddset(&action.sa_mask, number);
   for (std::size_t i = 0; i < signals.size(); ++i) ATOLL_REQUIRE(sigaction(signals[i], &action, &former_[i]) == 0);
@@ -48,6 +60,7 @@ StopSignal::StopSignal() {
 
 StopSignal::~StopSignal() {
   for (std::size_t i = 0; i < signals.size(); ++i) sigaction(signals[i], &former_[i], nullptr);
+  sigaltstack(&former_stack_, nullptr);
 }
 
 int StopSignal::received() const { return first_signal; }
