@@ -41,10 +41,10 @@ std::optional<std::uint64_t> bytes_of(std::string_view dtype) {
   return std::nullopt;
 }
 
-/// Names are the file's: cut where they are long, and printable.
+/// Names are the file's: printable, as up to 6 characters a byte, and cut where they are long.
 std::string brief(std::string_view text) {
-  std::string shown = json(std::string(text.substr(0, 100))).dump(-1, ' ', true, json::error_handler_t::replace);
-  return text.size() > 100 ? shown + "..." : shown;
+  std::string shown = json(std::string(text.substr(0, 60))).dump(-1, ' ', true, json::error_handler_t::replace);
+  return text.size() > 60 ? shown + "..." : shown;
 }
 
 /// Accepts {"name": {"dtype": "F32", "shape": [..], "data_offsets": [begin, end]}, "__metadata__": {"key": "value"}}

@@ -3,6 +3,7 @@
 #include "io/checksum.hpp"
 #include "io/tokenizer/tokenizer.hpp"
 #include "io/tokenizer/utf8.hpp"
+#include "model/strict_json.hpp"
 
 #include <fmt/core.h>
 
@@ -73,7 +74,7 @@ Tokenizer Tokenizer::parse(std::string_view json, const std::string& name) {
   try {
     parsed = nlohmann::json::parse(json.begin(), json.end());
   } catch (const nlohmann::json::exception& error) {
-    throw DataError(fmt::format("{}: is not JSON: {}", name, error.what()));
+    throw DataError(fmt::format("{}: is not JSON: {}", name, brief_message(error)));
   }
   const JsonObject object(parsed, name);
   if (!object.has("model")) object.refuse("model", "is missing: is it the tokenizer.json of a Hugging Face model?");

@@ -2,6 +2,7 @@
 #include "model/llama_config.hpp"
 
 #include "core/errors.hpp"
+#include "model/strict_json.hpp"
 
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
@@ -200,6 +201,11 @@ TEST(LlamaConfig, RefusesHostileText) {
   object = small();
   object["hidden_act"] = std::string(100000, 'x');
   EXPECT_LT(refusal(object).size(), 400u);
+  // The JSON library quotes what it read last, a control character as eight.
+  EXPECT_LT(message("{\"architectures\"" + std::string(1000, '\t') + "x").size(), 400u);
+  EXPECT_LT(message("{\"" + std::string(1000, 'k') + "\": 1, \"" + std::string(1000, 'k') + "\": 1}").size(), 400u);
+  // Cut between characters.
+  EXPECT_EQ(brief("a\u00e9\u00e9", 4), "a\u00e9...");
 }
 
 TEST(LlamaConfig, NamesMissingAndMistypedKeys) {

@@ -89,6 +89,8 @@ TEST(Safetensors, HostileHeadersAreRefused) {
   expect_refusal(std::string(100000, '{'), 0, "is not JSON");
   // A message stays short and printable whatever the names are.
   EXPECT_LT(refusal(R"({")" + std::string(100000, 'n') + R"(": 1})", 0).size(), 300u);
+  const std::string controls(1000, '\x7f');  // six characters each
+  EXPECT_LT(refusal(R"({")" + controls + R"(": {")" + controls + R"(": 1}})", 0).size(), 1000u);
 }
 
 /// A copy of a fixture to spoil.
