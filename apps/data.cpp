@@ -1,7 +1,6 @@
 /// `atoll data`: what token data hold, and whether they can be trusted. SPDX-License-Identifier: Apache-2.0
 #include "apps/commands.hpp"
 #include "apps/shared_options.hpp"
-#include "apps/text_codec.hpp"
 #include "core/errors.hpp"
 #include "io/data/token_file.hpp"
 #include "io/data/token_formats.hpp"
@@ -52,38 +51,45 @@ std::string format_of(const TokenSource& source) {
   return dynamic_cast<const TokenFile*>(&source) != nullptr ? "token file" : "several files";
 }
 
-/// The tokenizer to decode with, "bytes" or a path: --tokenizer, or that of the data where it can be found; else empty.
-std::string decoder_of(const TokenSource& source, const Arguments& arguments) {
-  if (arguments.tokenizer.empty()) {
-    try {
-      return tokenizer_of_data(source);
-    } catch (const DataError& error) {
-      spdlog::warn(error.what());
-      return "";
-    }
+/// What tokens are shown as text with.
+struct Decoder {
+  Decoder() = default;
+  /// "bytes", a path, or empty for none.
+  explicit Decoder(const std::string& tokenizer) : name(tokenizer) {
+    if (!name.empty() && name != ByteTokenizer::name) read.emplace(Tokenizer::read(name));
   }
+  std::string name;
+  std::optional<Tokenizer> read;  ///< of a path
+};
+
+/// That of the data, where it can be found.
+Decoder decoder_of(const TokenSource& source) {
+  try {
+    return Decoder(tokenizer_of_data(source));
+  } catch (const DataError& error) {
+    spdlog::warn(error.what());
+    return {};
+  }
+}
+
+/// --tokenizer is used whatever the data say of theirs.
+void warn_of_another(const TokenSource& source, const Decoder& given) {
   const std::string said = tokenizer_of(source);
-  const bool other = arguments.tokenizer == ByteTokenizer::name || said == ByteTokenizer::name
-                         ? said != arguments.tokenizer
-                         : said.find(Tokenizer::read(arguments.tokenizer).checksum()) == std::string::npos;
+  const bool other = !given.read || said == ByteTokenizer::name ? said != given.name : !is_named(*given.read, said);
   if (!said.empty() && other)
-    spdlog::warn("{} was made with {}, not with --tokenizer {}", source.name(), said, arguments.tokenizer);
-  return arguments.tokenizer;
+    spdlog::warn("{} was made with {}, not with --tokenizer {}", source.name(), said, given.name);
 }
 
 /// Valid UTF-8, with special tokens but for the marks of documents of bytes.
-std::string decoded(const std::string& name, const TokenSource& source, const std::vector<std::int32_t>& ids,
+std::string decoded(const Decoder& decoder, const TokenSource& source, const std::vector<std::int32_t>& ids,
                     const LargestToken& largest) {
-  const bool bytes = name == ByteTokenizer::name;
-  std::optional<Tokenizer> tokenizer;
-  if (!bytes) tokenizer.emplace(Tokenizer::read(name));
-  const std::int64_t known = bytes ? ByteTokenizer::vocab_size : tokenizer->vocab_size();
+  const std::int64_t known = decoder.read ? decoder.read->vocab_size() : ByteTokenizer::vocab_size;
   if (largest.id >= known)
     throw ConfigError(
         fmt::format("--tokenizer {} has {} tokens, but {} has token {} at position {}: it was made with "
                     "another tokenizer",
-                    name, known, source.name(), largest.id, largest.position));
-  if (!bytes) return tokenizer->decode(ids, SpecialTokens::keep);
+                    decoder.name, known, source.name(), largest.id, largest.position));
+  if (decoder.read) return decoder.read->decode(ids, SpecialTokens::keep);
   std::string text;
   Utf8Reader reader;
   reader.feed(ByteTokenizer::decode(ids), text);
@@ -91,7 +97,8 @@ std::string decoded(const std::string& name, const TokenSource& source, const st
   return text;
 }
 
-Json inspect(const TokenSource& source, const Arguments& arguments) {
+/// `given`: of --tokenizer.
+Json inspect(const TokenSource& source, const Arguments& arguments, const Decoder& given) {
   std::optional<Progress> progress;
   const TokenStatistics found = token_statistics(source, arguments.end_of_document, [&](std::int64_t done) {
     if (!progress) progress.emplace(source.tokens(), "tokens");
@@ -120,8 +127,13 @@ Json inspect(const TokenSource& source, const Arguments& arguments) {
   std::vector<std::int32_t> ids(static_cast<std::size_t>(std::min(arguments.sample, source.tokens())));
   source.read(0, ids);
   out["sample"] = {{"ids", ids}};
-  if (const std::string name = decoder_of(source, arguments); !name.empty())
-    out["sample"]["text"] = decoded(name, source, ids, found.largest);
+  if (given.name.empty()) {
+    if (const Decoder own = decoder_of(source); !own.name.empty())
+      out["sample"]["text"] = decoded(own, source, ids, found.largest);
+  } else {
+    warn_of_another(source, given);
+    out["sample"]["text"] = decoded(given, source, ids, found.largest);
+  }
   return out;
 }
 
@@ -153,13 +165,12 @@ void print(const Json& found) {
 }
 
 int run_inspect(const Arguments& arguments) {
-  if (const std::string& name = arguments.tokenizer; !name.empty() && name != ByteTokenizer::name)
-    static_cast<void>(Tokenizer::read(name));  // its faults, before all data are read
+  const Decoder given(arguments.tokenizer);  // its faults, before all data are read
   Json all = Json::array();
   for (const auto& name : arguments.paths) {
     std::vector<Source> parts;
     for (const auto& path : find_token_files(name)) parts.push_back(open_tokens(path, arguments.raw_type));
-    all.push_back(inspect(*join(name, std::move(parts)), arguments));
+    all.push_back(inspect(*join(name, std::move(parts)), arguments, given));
     if (!arguments.json) print(all.back());
   }
   if (arguments.json) fmt::print("{}\n", all.dump(2));

@@ -6,7 +6,6 @@
 #include "apps/shared_options.hpp"
 #include "apps/text_codec.hpp"
 #include "io/config/run_config.hpp"
-#include "io/data/token_formats.hpp"
 #include "io/data/tokenizer_of_data.hpp"
 #include "io/report/run_log.hpp"
 #include "io/saved_model.hpp"
@@ -42,8 +41,7 @@ std::string tokenizer_of(const Arguments& arguments, const std::string& model, c
   if (!arguments.tokenizer.empty()) return arguments.tokenizer;
   const fs::path folder = fs::is_directory(model) ? fs::path(model) : fs::path(model).parent_path();
   if (fs::exists(folder / "tokenizer.json")) return (folder / "tokenizer.json").string();
-  if (!info.eval.empty() && info.eval != synthetic_data && fs::exists(info.eval))
-    if (const std::string name = tokenizer_of_data(*open_tokens(info.eval, {})); !name.empty()) return name;
+  if (const std::string name = tokenizer_of_data(info.eval); !name.empty()) return name;
   throw ConfigError(fmt::format("{} does not say its tokenizer{}; give --tokenizer bytes, a tokenizer.json, or ids",
                                 model, info.eval == synthetic_data ? " (it learnt the synthetic language: ids)" : ""));
 }

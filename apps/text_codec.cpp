@@ -2,7 +2,6 @@
 #include "apps/text_codec.hpp"
 
 #include "core/errors.hpp"
-#include "io/data/token_file.hpp"
 #include "io/tokenizer/byte_tokenizer.hpp"
 #include "io/tokenizer/tokenizer.hpp"
 #include "io/tokenizer/utf8.hpp"

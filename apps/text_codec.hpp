@@ -1,8 +1,6 @@
 /// Prompts to tokens and tokens to text, for `atoll generate`. SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include "io/data/token_source.hpp"
-
 #include <cstdint>
 #include <functional>
 #include <span>

@@ -2,8 +2,6 @@
 #include "io/huggingface/export.hpp"
 
 #include "core/errors.hpp"
-#include "io/config/run_config.hpp"
-#include "io/data/token_formats.hpp"
 #include "io/data/tokenizer_of_data.hpp"
 #include "io/huggingface/companion_files.hpp"
 #include "io/huggingface/weights.hpp"
@@ -140,10 +138,9 @@ std::string folder_of_companions(const std::string& path) {
 /// The folder that the user names, or the model's, or that of the tokenizer which made the run's data.
 std::string folder_of_tokenizer(const SavedModel& model, const std::string& named) {
   if (!named.empty()) return named;
-  const std::string beside = folder_of_companions(model.path()), &data = model.info().eval;
-  if (has_tokenizer(companion_files(beside)) || data.empty() || data == synthetic_data || !fs::exists(data))
-    return beside;
-  const std::string tokenizer = tokenizer_of_data(*open_tokens(data, {}));
+  const std::string beside = folder_of_companions(model.path());
+  if (has_tokenizer(companion_files(beside))) return beside;
+  const std::string tokenizer = tokenizer_of_data(model.info().eval);
   if (tokenizer.empty() || tokenizer == ByteTokenizer::name) return beside;
   return folder_of_companions(tokenizer);
 }
