@@ -4,6 +4,7 @@
 ///
 /// Bytes are those that have to move: every input read once, every output written once. A causal attention counts the
 /// products on and below the diagonal only. Threads as OMP_NUM_THREADS says.
+#include "benchmarks/common/gemm_peak.hpp"
 #include "core/adamw.hpp"
 #include "core/attention.hpp"
 #include "core/cross_entropy.hpp"
@@ -17,8 +18,8 @@
 #include "core/timer.hpp"
 
 #include <algorithm>
-#include <array>
 #include <benchmark/benchmark.h>
+#include <cmath>
 #include <cstdio>
 
 namespace atl {
@@ -51,35 +52,16 @@ struct Peaks {
   }
 } peaks{1, 1, 1};
 
-/// 1 / seconds of the fastest of a few runs.
-template <class F>
-double best_rate(const F& run) {
-  double best = 0;
-  for (int i = 0; i < 8; ++i) {
-    const Stopwatch watch;
-    run(Exec());
-    Exec().fence();
-    best = std::max(best, 1 / watch.seconds());
-  }
-  return best;
-}
-template <class T>
-double gemm_peak() {
-  double best = 0;
-  for (const auto& [m, n, k] : {std::array<std::size_t, 3>{2048, 1024, 512}, {2048, 768, 2048}, {2048, 2048, 1024}}) {
-    const auto a = values<T>(m, k), b = values<T>(n, k), c = values<T>(m, n);
-    const double rate =
-        best_rate([&, a = a](const Exec& exec) { atl::gemm<T>(exec, Transpose::no, Transpose::yes, a, b, 0, c); });
-    best = std::max(best, 2e-9 * static_cast<double>(m * n * k) * rate);
-  }
-  return best;
-}
 void measure_peaks() {
   const auto from = values<float>(std::size_t(1) << 25), to = values<float>(std::size_t(1) << 25);
-  peaks.copy = 2e-9 * static_cast<double>(from.size() * sizeof(float)) *
-               best_rate([&](const Exec& exec) { Kokkos::deep_copy(exec, to, from); });
-  peaks.fp32 = gemm_peak<float>();
-  peaks.bf16 = gemm_peak<bf16>();
+  double seconds = INFINITY;
+  for (int i = 0; i < 8; ++i) {
+    const Stopwatch watch;
+    Kokkos::deep_copy(Exec(), to, from);
+    Exec().fence();
+    seconds = std::min(seconds, watch.seconds());
+  }
+  peaks = {2e-9 * static_cast<double>(from.size() * sizeof(float)) / seconds, gemm_peak<float>(), gemm_peak<bf16>()};
 }
 
 /// Times `kernel`, with one run before that is not counted. Rates by wall-clock time, since a GEMM may have threads.

@@ -8,6 +8,7 @@
 /// measured before and after the steps. Kernels' shares come from Kokkos Tools callbacks, in processor time.
 #include "model/training_step.hpp"
 
+#include "benchmarks/common/gemm_peak.hpp"
 #include "core/gemm.hpp"
 #include "core/random.hpp"
 #include "core/timer.hpp"
@@ -20,7 +21,6 @@
 #include <nlohmann/json.hpp>
 
 #include <algorithm>
-#include <array>
 #include <cstdio>
 #include <ctime>
 #include <map>
@@ -101,25 +101,6 @@ void listen() {
   set_allocate_data_callback(on_allocation);
 }
 
-/// Best GFLOP/s of products of 2048 tokens with weights of usual shapes.
-template <class T>
-double measure_peak() {
-  double best = 0;
-  for (const auto& [m, n, k] : {std::array<std::size_t, 3>{2048, 1024, 512}, {2048, 768, 2048}, {2048, 2048, 1024}}) {
-    const auto a = allocate<T>("atoll::benchmark", m, k), b = allocate<T>("atoll::benchmark", n, k),
-               c = allocate<T>("atoll::benchmark", m, n);
-    fill(Exec(), flat(a), T(0.5));
-    fill(Exec(), flat(b), T(0.5));
-    for (int i = 0; i < 5; ++i) {
-      const Stopwatch watch;
-      gemm<T, T>(Exec(), Transpose::no, Transpose::yes, a, b, 0, c);
-      Exec().fence();
-      best = std::max(best, 2e-9 * static_cast<double>(m * n * k) / watch.seconds());
-    }
-  }
-  return best;
-}
-
 Batch random_batch(const LlamaConfig& config, const LlamaShape& shape, std::uint64_t step, int rank) {
   Batch batch;
   batch.sequences = shape.micro_batch;
@@ -150,7 +131,7 @@ void run(const Arguments& arguments, const Runtime& runtime) {
   Llama<T> model(config, arguments.shape, parameters);
   Optimizer<T> optimizer(OptimizerOptions(), parameters, communicators.shard);
 
-  double peak = measure_peak<T>(), loss = 0;
+  double peak = gemm_peak<T>(), loss = 0;
   std::vector<double> wall, processor;
   for (int step = 1; step <= arguments.steps; ++step) {
     const Batch batch = random_batch(config, arguments.shape, static_cast<std::uint64_t>(step), world.rank());
@@ -163,7 +144,7 @@ void run(const Arguments& arguments, const Runtime& runtime) {
     processor.push_back(processor_seconds() - before);
   }
   const Profile measured = profile;
-  peak = std::max(peak, measure_peak<T>());
+  peak = std::max(peak, gemm_peak<T>());
   if (world.rank() != 0) return;
 
   StepWorkOptions options;
