@@ -1,7 +1,7 @@
 /// main() of every test program: MPI and Kokkos around GoogleTest. SPDX-License-Identifier: Apache-2.0
 ///
 /// A failure on any rank is a failure of the test on all of them; ranks other than 0 print only failures.
-#include "core/kokkos_compat.hpp"
+#include "tests/skip_without_device.hpp"
 
 #include <gtest/gtest.h>
 #include <mpi.h>
@@ -9,10 +9,7 @@
 #include <cstdio>
 
 int main(int argc, char** argv) {
-  if (!atl::kernels_on_host && atl::number_of_devices() < 1) {
-    std::printf("skipped: this build's kernels run on a device (%s), and there is none\n", atl::Exec::name());
-    return 77;  // which ctest takes for skipped
-  }
+  if (atl::test::lacks_device()) return atl::test::skipped;
   MPI_Init(&argc, &argv);
   int failed = 0;
   {
