@@ -62,8 +62,7 @@ Subject find_subject(const Arguments& arguments) {
   if (config.data.sequence_length == 0)
     throw ConfigError(
         fmt::format("{} does not say what its run's data.sequence_length was; give --sequence-length", subject.model));
-  config.data.train = {config.data.eval};
-  check_documents(config.data);
+  check_documents(config.data.documents, config.data.eval == synthetic_data);
   if (config.data.eval == synthetic_data && config.data.synthetic_eval_tokens == 0)
     throw ConfigError(
         fmt::format("{} does not say which synthetic language it learnt; give --data FILE", subject.model));
@@ -186,9 +185,9 @@ void add_eval(CLI::App& program, Command& chosen) {
                    "Windows begin every so many tokens: each token is counted once, with at least the windows' length "
                    "less the stride as context; default: the length")
       ->check(CLI::PositiveNumber);
-  command->add_option("--packing", arguments->packing, "concatenate or documents; default: as the run")
-      ->transform(CLI::CheckedTransformer(
-          std::map<std::string, Packing>{{"concatenate", Packing::concatenate}, {"documents", Packing::documents}}));
+  command->add_option("--packing", arguments->packing, "Where attention may go; default: as the run")
+      ->transform(choices_of<Packing>({{"concatenate", Packing::concatenate}, {"documents", Packing::documents}}))
+      ->type_name("concatenate|documents");
   command
       ->add_option("--end-of-document", arguments->end_of_document,
                    "Id of the token that ends each document, in data without an index; default: that of the run")

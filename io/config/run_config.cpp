@@ -74,7 +74,8 @@ void check_data(const RunConfig& config) {
         fmt::format("data.weights has {} numbers, data.train {} paths; give one for each path, in their "
                     "order, or no weights: in proportion to the sizes",
                     data.weights.size(), data.train.size()));
-  check_documents(data);
+  check_documents(data.documents,
+                  data.train == std::vector{std::string(synthetic_data)} || data.eval == synthetic_data);
   if (config.eval.every > 0 && data.eval.empty())
     throw ConfigError(
         fmt::format("eval.every = {}, but there is nothing to evaluate on; give data.eval", config.eval.every));
@@ -146,17 +147,16 @@ LlamaConfig resolve_model(const RunConfig& config) {
   return model;
 }
 
-void check_documents(const DataOptions& data) {
-  const bool synthetic = data.train == std::vector{std::string(synthetic_data)} || data.eval == synthetic_data;
-  if (data.documents.packing == Packing::documents && synthetic)
+void check_documents(const DocumentOptions& documents, bool synthetic) {
+  if (documents.packing == Packing::documents && synthetic)
     throw ConfigError(
         "data.packing = \"documents\" has no meaning with the synthetic language, which is one text without documents; "
         "leave it out, or use other data");
-  if (data.documents.packing == Packing::concatenate && data.documents.end_of_document)
+  if (documents.packing == Packing::concatenate && documents.end_of_document)
     throw ConfigError(
         fmt::format("data.end_of_document = {} has no meaning with data.packing = \"concatenate\"; use "
                     "data.packing = \"documents\", or leave it out",
-                    *data.documents.end_of_document));
+                    *documents.end_of_document));
 }
 
 void check(const RunConfig& config) {

@@ -100,8 +100,9 @@ RunConfig load_run_config(const std::string& path, const std::vector<std::string
 /// load_run_config. What depends on the number of ranks is checked with the grid.
 void check(const RunConfig& config);
 
-/// What the table [data] says of documents: ConfigError where one key has no meaning with another.
-void check_documents(const DataOptions& data);
+/// What the table [data] says of documents: ConfigError where one key has no meaning with another, or with the
+/// synthetic language.
+void check_documents(const DocumentOptions& documents, bool synthetic);
 
 /// The model of [model], complete. ConfigError where it is not given, given twice, or cannot be.
 LlamaConfig resolve_model(const RunConfig& config);
