@@ -12,7 +12,6 @@ namespace atl {
 
 template <class T>
 Optimizer<T>::Optimizer(const OptimizerOptions& options, ShardedParameters<T>& parameters, const Communicator& shard)
-
     : options_(options),
       parameters_(parameters),
       shard_(shard),

@@ -119,8 +119,8 @@ class Federation {
   std::vector<OuterState<T>> outer_;
   std::vector<std::vector<FederationLinks::Piece>> pieces_;  ///< of this rank's slice of each unit
   View1<R> slice_;                                           ///< workspace: the largest slice
-  View1<double> partial_sums_;                               ///< workspace of norms
-  View1<R> slices_;  ///< workspace: the slices of all replicas, where there are several
+  View1<R> slices_;             ///< workspace: the slices of all replicas, where there are several
+  View1<double> partial_sums_;  ///< workspace of norms
 };
 
 /// While it lives the parameters are the weighted mean of the groups' models, for an evaluation inside a round; the
