@@ -69,12 +69,24 @@ Subject find_subject(const Arguments& arguments) {
   return subject;
 }
 
-/// Bytes of the text that the counted targets are; 0: not known. Marks of documents count as tokens, and have no bytes.
-std::int64_t bytes_of(const TokenSource& source, std::int64_t byte_tokens, std::int64_t targets) {
+/// Bytes of the text that the counted targets are, or why they are not known.
+struct TextBytes {
+  std::int64_t bytes = 0;
+  std::string unknown;
+};
+
+/// Marks of documents count as targets, and have no bytes.
+TextBytes bytes_of(const TokenSource& source, Packing packing, std::int64_t byte_tokens, std::int64_t targets) {
   const auto* const file = dynamic_cast<const TokenFile*>(&source);
-  if (file == nullptr) return 0;
-  if (file->tokenizer() == ByteTokenizer::name) return byte_tokens;
-  return targets == file->tokens() - 1 ? file->source_bytes() : 0;
+  if (file == nullptr) return {0, "the data do not say the bytes of these tokens"};
+  if (file->tokenizer() == ByteTokenizer::name) return {byte_tokens, ""};
+  const bool confined = packing == Packing::documents;  // then the first token of each document is not a target
+  if (targets != file->tokens() - (confined ? file->documents() : 1))
+    return {0, "only a part of the data was evaluated"};
+  if (!confined) return {file->source_bytes(), ""};
+  if (!file->first_token_bytes())
+    return {0, "the data do not say the bytes of the documents' first tokens, which do not count; tokenize them again"};
+  return {file->source_bytes() - *file->first_token_bytes(), ""};
 }
 
 template <class T>
@@ -109,11 +121,14 @@ int evaluate_model(const Arguments& arguments, const Subject& subject, const Run
     return batch;
   });
   byte_tokens = world.sum(byte_tokens);
-  const std::int64_t bytes = bytes_of(*source, byte_tokens, result.tokens);
+  const bool synthetic = config.data.eval == synthetic_data;
+  const auto [bytes, unknown] = synthetic
+                                    ? TextBytes{0, "the synthetic language has no bytes"}
+                                    : bytes_of(*source, config.data.documents.packing, byte_tokens, result.tokens);
 
   if (world.rank() == 0) {
     std::optional<LanguageFacts> language;
-    if (config.data.eval == synthetic_data) language = language_facts(config, *source);
+    if (synthetic) language = language_facts(config, *source);
     if (arguments.json) {
       nlohmann::ordered_json out{
           {"model", subject.model}, {"step", subject.info.step},         {"data", config.data.eval},
@@ -133,9 +148,7 @@ int evaluate_model(const Arguments& arguments, const Subject& subject, const Run
                    std::exp(result.total / static_cast<double>(bytes)),
                    result.total / std::log(2.0) / static_cast<double>(bytes), bytes);
       else
-        fmt::print("per byte   not known: {}\n", config.data.eval == synthetic_data
-                                                     ? "the synthetic language has no bytes"
-                                                     : "the data do not say the bytes of these tokens");
+        fmt::print("per byte   not known: {}\n", unknown);
       if (language) fmt::print("floor      {:.4f}  (best possible for this language)\n", language->floor);
     }
   }

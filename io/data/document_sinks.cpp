@@ -15,13 +15,14 @@ void ByteSink::text(Side side, std::string_view piece) {
 
 void ByteSink::end(Side side, std::int64_t bytes) {
   files_.of(side).append(std::vector<std::int32_t>{ByteTokenizer::end_of_document});
-  files_.of(side).end_document(bytes);
+  files_.of(side).end_document(bytes, 0);
   inside_ = false;
 }
 
 TokenizerSink::TokenizerSink(const Tokenizer& tokenizer, const DocumentMarks& marks, int threads,
                              const TokenFiles& files)
-    : marks_(marks),
+    : tokenizer_(tokenizer),
+      marks_(marks),
       files_(files),
       queue_(tokenizer, threads, [this](std::span<const std::int32_t> tokens) { write(tokens); }) {}
 
@@ -36,8 +37,9 @@ void TokenizerSink::write(std::span<const std::int32_t> tokens) {
   coming_.pop_front();
   std::vector<std::int32_t> marked(tokens.begin(), tokens.end());
   add_marks(marks_, marked);
+  const bool text_first = !marks_.begin && !tokens.empty();
   files_.of(side).append(marked);
-  files_.of(side).end_document(bytes);
+  files_.of(side).end_document(bytes, text_first ? tokenizer_.bytes_at_start(tokens.front()) : 0);
 }
 
 }  // namespace atl

@@ -56,6 +56,7 @@ class TokenizerSink : public DocumentSink {
  private:
   void write(std::span<const std::int32_t> tokens);
 
+  const Tokenizer& tokenizer_;
   DocumentMarks marks_;
   TokenFiles files_;
   std::string text_;

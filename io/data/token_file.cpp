@@ -54,11 +54,12 @@ void TokenFileWriter::append(std::span<const std::int32_t> tokens) {
   }
 }
 
-void TokenFileWriter::end_document(std::int64_t source_bytes) {
+void TokenFileWriter::end_document(std::int64_t source_bytes, std::int64_t first_token_bytes) {
   offset_buffer_.push_back(static_cast<std::uint64_t>(tokens()));
   if (offset_buffer_.size() == chunk_bytes / 8) write_offsets(Piece::full);
   ++document_count_;
   source_bytes_ += source_bytes;
+  first_token_bytes_ += first_token_bytes;
 }
 
 void TokenFileWriter::finish() {
@@ -68,6 +69,7 @@ void TokenFileWriter::finish() {
   file_.set_integer_attribute("token_count", tokens());
   file_.set_integer_attribute("document_count", document_count_);
   file_.set_integer_attribute("source_bytes", source_bytes_);
+  file_.set_integer_attribute("first_token_bytes", first_token_bytes_);
   file_.set_string_attribute("tokens_checksum", block_checksum_text(tokens_.checksum));
   file_.set_string_attribute("documents_checksum", block_checksum_text(documents_.checksum));
   file_.close();
@@ -116,6 +118,7 @@ TokenFile::TokenFile(const std::string& path) : file_(Hdf5File::open(path)) {
   vocab_size_ = file_.integer_attribute("vocab_size");
   tokenizer_ = file_.string_attribute("tokenizer");
   source_bytes_ = file_.integer_attribute("source_bytes");
+  if (file_.has_attribute("first_token_bytes")) first_token_bytes_ = file_.integer_attribute("first_token_bytes");
   documents_ = file_.integer_attribute("document_count");
   type_ = file_.type("tokens");
 

@@ -4,7 +4,9 @@
 ///   tokens     1-D, uint16 where vocab_size <= 65536, else uint32
 ///   documents  1-D, uint64: document d is tokens [documents[d], documents[d + 1]); one entry more than documents
 ///   attributes of the root: format_version, vocab_size, tokenizer, token_count, document_count, source_bytes,
-///              tokens_checksum, documents_checksum (block_checksum_text of the data set's bytes in blocks of 4 MiB)
+///              first_token_bytes (those of source_bytes that the first tokens of the documents stand for; files of
+///              earlier versions of atoll lack it), tokens_checksum, documents_checksum (block_checksum_text of the
+///              data set's bytes in blocks of 4 MiB)
 #pragma once
 
 #include "io/checksum.hpp"
@@ -13,6 +15,7 @@
 #include "io/pending_file.hpp"
 
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -26,8 +29,9 @@ class TokenFileWriter {
 
   /// Adds to the current document. DataError for an id outside the vocabulary.
   void append(std::span<const std::int32_t> tokens);
-  /// Ends the current document, which was made from `source_bytes` of text.
-  void end_document(std::int64_t source_bytes);
+  /// Ends the current document, which was made from `source_bytes` of text, `first_token_bytes` of them by its first
+  /// token: none where that is a mark.
+  void end_document(std::int64_t source_bytes, std::int64_t first_token_bytes);
   /// Completes the file and gives it its name.
   void finish();
 
@@ -56,7 +60,7 @@ class TokenFileWriter {
   Column tokens_{"tokens"}, documents_{"documents"};
   std::vector<std::int32_t> token_buffer_;
   std::vector<std::uint64_t> offset_buffer_{0};
-  std::int64_t document_count_ = 0, source_bytes_ = 0;
+  std::int64_t document_count_ = 0, source_bytes_ = 0, first_token_bytes_ = 0;
 };
 
 /// A token file, opened for reading. Structure, types, counts and the first and last offset are checked at once;
@@ -72,6 +76,8 @@ class TokenFile : public TokenSource {
   std::string fingerprint() const override;
   std::int64_t documents() const override { return documents_; }
   std::int64_t source_bytes() const { return source_bytes_; }
+  /// Bytes of text of the documents' first tokens; none where the file does not say.
+  std::optional<std::int64_t> first_token_bytes() const { return first_token_bytes_; }
   const std::string& tokenizer() const { return tokenizer_; }
 
   void read(std::int64_t begin, std::span<std::int32_t> out) const override;
@@ -90,6 +96,7 @@ class TokenFile : public TokenSource {
 
   Hdf5File file_;
   std::int64_t tokens_ = 0, documents_ = 0, vocab_size_ = 0, source_bytes_ = 0;
+  std::optional<std::int64_t> first_token_bytes_;
   std::string tokenizer_;
   Stored type_ = Stored::u16;
 };

@@ -172,4 +172,14 @@ std::string Decoder::decode(std::vector<std::string> tokens) const {
   return join(tokens, "");
 }
 
+std::size_t Decoder::bytes_at_start(const std::string& token) const {
+  std::vector<std::string> tokens{token};
+  for (const Step& step : steps_) {
+    if (step.kind == Kind::byte_level) return join_bytes(tokens).size();
+    if (step.kind == Kind::byte_fallback && byte_of_token(tokens.front()) >= 0) return 1;
+    tokens = apply(step, std::move(tokens));
+  }
+  return join(tokens, "").size();
+}
+
 }  // namespace atl

@@ -17,6 +17,8 @@ class Decoder {
 
   /// The text of tokens, as tokenizer.json writes them. Valid UTF-8: bytes that are no characters become U+FFFD.
   std::string decode(std::vector<std::string> tokens) const;
+  /// Bytes of text that a token stands for as the first one of a document; it may end inside a character.
+  std::size_t bytes_at_start(const std::string& token) const;
 
  private:
   enum class Kind { byte_level, replace, byte_fallback, fuse, strip, metaspace };

@@ -52,6 +52,10 @@ class Tokenizer {
 
   /// Valid UTF-8; bytes that are no characters become U+FFFD. DataError for an id outside of the vocabulary.
   std::string decode(std::span<const std::int32_t> tokens, SpecialTokens special) const;
+  /// Bytes of text that the token stands for as the first one of a document.
+  std::int64_t bytes_at_start(std::int32_t id) const {
+    return static_cast<std::int64_t>(decoder_.bytes_at_start(token(id)));
+  }
 
  private:
   friend class Encoder;

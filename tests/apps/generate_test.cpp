@@ -120,5 +120,44 @@ TEST(EvalProgram, CountsBytesAndWindows) {
   EXPECT_NE(wide.err.find("--stride 33"), std::string::npos) << wide.err;
 }
 
+// Where attention is confined to documents their first tokens are no targets, and so are the bytes these stand for.
+TEST(EvalProgram, CountsBytesOfDocuments) {
+  const ScratchFolder folder;
+  std::size_t bytes = 0;
+  for (int i = 0; i < 10; ++i) {
+    // First tokens of one byte: a vocabulary of 258 has no merges.
+    std::string text = i < 9 ? std::to_string(i) : "\xf0\x9d\x84\x9e";
+    for (int k = 0; k < 30 + i; ++k) text += " word and word";
+    bytes += text.size();
+    folder.write("text/" + std::to_string(i) + ".txt", text);
+  }
+  const auto eval = [&](const std::string& data, std::vector<std::string> more) {
+    std::vector<std::string> all{"eval", model, "--json", "--data", folder / data, "--sequence-length", "32"};
+    all.insert(all.end(), more.begin(), more.end());
+    const Outcome outcome = run_program(folder, 2, all);
+    EXPECT_EQ(outcome.code, 0) << outcome.err;
+    return outcome.code == 0 ? outcome.json() : nlohmann::json();
+  };
+  const std::vector<std::string> documents{"--packing", "documents"};
+  for (const bool marked : {false, true}) {
+    const std::string out = marked ? "marked" : "plain";
+    const Outcome tokenized =
+        run_program(folder, 0,
+                    {"tokenize", folder / "text", "-o", folder / out, "--train-vocab", "258", "--eval-fraction", "0",
+                     "--begin-token", marked ? "<|begin_of_text|>" : "none"});
+    ASSERT_EQ(tokenized.code, 0) << tokenized.err;
+    const auto whole = eval(out + "/train.h5", {}), confined = eval(out + "/train.h5", documents);
+    EXPECT_EQ(whole.at("bytes"), bytes);
+    EXPECT_EQ(confined.at("tokens").get<int>(), whole.at("tokens").get<int>() - 9);
+    EXPECT_EQ(confined.at("bytes"), marked ? bytes : bytes - 10);
+    EXPECT_NEAR(confined.at("bits_per_byte").get<double>() * confined.at("bytes").get<double>() * std::log(2.0),
+                confined.at("loss").get<double>() * confined.at("tokens").get<double>(), 1e-9);
+  }
+  const Outcome part = run_program(folder, 1,
+                                   {"eval", model, "--data", folder / "plain/train.h5", "--sequence-length", "32",
+                                    "--batches", "1", "--micro-batch", "1"});
+  EXPECT_NE(part.out.find("not known: only a part of the data"), std::string::npos) << part.out << part.err;
+}
+
 }  // namespace
 }  // namespace atl

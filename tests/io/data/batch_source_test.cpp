@@ -61,7 +61,7 @@ TEST(Sequences, OfAFileAreThoseOfMemory) {
   Ids ids(100);
   std::iota(ids.begin(), ids.end(), 1);
   writer.append(ids);
-  writer.end_document(100);
+  writer.end_document(100, 0);
   writer.finish();
   const Sequences file(std::make_shared<const TokenFile>(folder / "x.h5"), 7), memory(counting(100), 7);
   Positions all(static_cast<std::size_t>(memory.count()));

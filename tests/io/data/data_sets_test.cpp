@@ -30,7 +30,7 @@ class OpenSource : public ::testing::Test {
       tokens[static_cast<std::size_t>(position)] = largest;
       TokenFileWriter writer(path_, 100000, "bytes");
       writer.append(tokens);
-      writer.end_document(1);
+      writer.end_document(1, 0);
       writer.finish();
     }
     world_.barrier();

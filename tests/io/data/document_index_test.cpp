@@ -144,7 +144,7 @@ TEST(DocumentIndex, FilesWithAnIndexAndPatternsOfThem) {
   for (std::size_t d = 0; d + 1 < text.offsets.size(); ++d) {
     writer.append(Ids(text.tokens.begin() + static_cast<std::ptrdiff_t>(text.offsets[d]),
                       text.tokens.begin() + static_cast<std::ptrdiff_t>(text.offsets[d + 1])));
-    writer.end_document(1);
+    writer.end_document(1, 0);
   }
   writer.finish();
   const std::shared_ptr<const TokenSource> file = std::make_shared<const TokenFile>(folder / "x.h5");

@@ -23,10 +23,10 @@ std::string write_file(const std::string& path, const std::vector<std::int32_t>&
   const std::span all(tokens);
   const std::size_t cut = tokens.size() / 3;
   writer.append(all.first(cut));
-  writer.end_document(11);
+  writer.end_document(11, 3);
   writer.append(all.subspan(cut, 1));
   writer.append(all.subspan(cut + 1));
-  writer.end_document(22);
+  writer.end_document(22, 4);
   writer.finish();
   return path;
 }
@@ -52,6 +52,7 @@ TEST_P(TokenFileOfSize, ReadsWhatWasWritten) {
   EXPECT_EQ(file.vocab_size(), vocab_size);
   EXPECT_EQ(file.documents(), 2);
   EXPECT_EQ(file.source_bytes(), 33);
+  EXPECT_EQ(file.first_token_bytes(), 7);
   EXPECT_EQ(file.tokenizer(), "bytes");
   std::vector<std::uint64_t> offsets(3);
   file.read_offsets(0, offsets);
@@ -78,7 +79,7 @@ TEST(TokenFile, ManyDocuments) {  // more offsets than one chunk of 524288 holds
   TokenFileWriter writer(folder / "x.h5", 258, "bytes");
   for (std::int32_t i = 0; i < 600000; ++i) {
     writer.append(std::vector<std::int32_t>{i % 258});
-    writer.end_document(1);
+    writer.end_document(1, 0);
   }
   writer.finish();
   const TokenFile file(folder / "x.h5");
@@ -106,7 +107,7 @@ TEST(TokenFile, SharesOfAScanAddUpToTheWhole) {
   tokens[1500000] = tokens[2500000] = 99999;
   for (std::size_t begin = 0; begin < tokens.size(); begin += 5) {  // two blocks of 524288 offsets
     writer.append(std::span(tokens).subspan(begin, 5));
-    writer.end_document(1);
+    writer.end_document(1, 0);
   }
   writer.finish();
   const TokenFile file(folder / "x.h5");

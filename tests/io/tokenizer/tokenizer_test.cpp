@@ -55,6 +55,25 @@ TEST(Tokenizer, KnowsTheMarksOfItsTemplate) {
   EXPECT_EQ(from(file).end_of_document(), 2);
 }
 
+TEST(Tokenizer, KnowsTheBytesOfAFirstToken) {
+  const Tokenizer gpt2 = Tokenizer::read(fixtures + "gpt2.json");
+  // Byte-level tokens are bytes wherever they stand: together they are the text, also where one ends inside a
+  // character.
+  for (const std::string text :
+       {"It was the best of times\n", " naïve 𝄞 文字 🙂", "<|endoftext|>x", "\t\x01"}) {
+    std::size_t sum = 0;
+    for (const std::int32_t id : Encoder(gpt2).encode(text)) sum += static_cast<std::size_t>(gpt2.bytes_at_start(id));
+    EXPECT_EQ(sum, text.size()) << text;
+  }
+  // Of SentencePiece-like tokens the space in front is the tokenizer's own, and a byte token is one byte.
+  const Tokenizer llama2 = Tokenizer::read(fixtures + "llama2.json");
+  const Tokenizer metaspace = Tokenizer::read(fixtures + "metaspace.json");
+  EXPECT_EQ(llama2.bytes_at_start(llama2.id_of("\u2581the").value()), 3);
+  EXPECT_EQ(llama2.bytes_at_start(llama2.id_of("ver").value()), 3);
+  EXPECT_EQ(llama2.bytes_at_start(llama2.id_of("<0xF0>").value()), 1);
+  EXPECT_EQ(metaspace.bytes_at_start(metaspace.id_of("\u2581t").value()), 1);
+}
+
 TEST(Tokenizer, MergesAreReadInBothForms) {
   auto file = fixture("gpt2");
   const Tokenizer old = from(file);
