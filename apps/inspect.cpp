@@ -56,6 +56,7 @@ Inspection inspect_group(const Subject& subject, const ProcessGrid& grid) {
   options.outer = outer_options(config.federation);
   options.after = config.parallel.reshard_after_forward ? AfterForward::reshard : AfterForward::keep;
   options.prefetch = config.parallel.prefetch;
+  options.micro_batches = schedule.micro_batches();
   if (!kernels_on_host && config.parallel.collectives.backend == Backend::mpi) {
     options.staged = true;
     options.nccl = false;

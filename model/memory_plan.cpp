@@ -60,7 +60,7 @@ class Planner {
   bool mixed() const { return element_ != accumulator_; }  ///< bf16
 
   void add(MemoryUse use, const std::string& label, Bytes bytes, Bytes arrays = 1) {
-    if (bytes > 0) plan_.items.push_back({"atoll::" + label, use, arrays, arrays * bytes});
+    if (bytes > 0 && arrays > 0) plan_.items.push_back({"atoll::" + label, use, arrays, arrays * bytes});
   }
 
   /// ShardedParameters, and the moments of Optimizer.
@@ -84,8 +84,8 @@ class Planner {
     if (shards_ > 1)
       for (const auto& [slot, n] : full)
         add(MemoryUse::gathered, "gathered", t(n), keep ? 1 : needed(slot, options_.prefetch + 1));
-    for (const auto& [slot, n] : gradient)
-      add(MemoryUse::full_gradients, "full_gradient", r(n), needed(slot, gradient_window(options_.prefetch)));
+    const int window = gradient_window(options_.prefetch, options_.group.shards, options_.micro_batches);
+    for (const auto& [slot, n] : gradient) add(MemoryUse::full_gradients, "full_gradient", r(n), needed(slot, window));
   }
 
   Bytes needed(std::size_t buffer, int window) const {

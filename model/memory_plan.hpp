@@ -55,7 +55,8 @@ struct MemoryOptions {
   std::vector<GroupShape> unequal_groups;  ///< where they differ: those of all groups; `group` is one of them
   OuterOptions outer;
   AfterForward after = AfterForward::reshard;
-  int prefetch = 1;  ///< as of ShardedParameters
+  int prefetch = 1;                ///< as of ShardedParameters
+  std::int64_t micro_batches = 1;  ///< of a rank in a step, the most
   Precision precision = Precision::fp32;
   Wire wire = Wire::exact;  ///< how gradients travel
   OptimizerOptions::Kind optimizer = OptimizerOptions::Kind::adamw;

@@ -88,6 +88,7 @@ std::optional<PlanRow> plan_row(const PlanOptions& options, Strategy strategy, c
   if (work.gradient_bytes == static_cast<int>(sizeof(bf16))) memory.wire = Wire::bf16;
   memory.optimizer = work.optimizer;
   memory.prefetch = work.prefetch;
+  memory.micro_batches = work.micro_batches;
   memory.evaluates = options.evaluates;
   row.memory_bytes = plan_memory(options.model, memory).peak();
   row.fits = options.memory <= 0 || static_cast<double>(row.memory_bytes) <= options.memory;

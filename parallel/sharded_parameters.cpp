@@ -34,7 +34,7 @@ ShardedParameters<T>::ShardedParameters(const std::vector<UnitSpec>& units, Coll
                                         AfterForward after, int prefetch, Wire wire)
     : shard_(shard), replica_(replica), after_(after), prefetch_(static_cast<std::size_t>(prefetch)), wire_(wire) {
   ATOLL_REQUIRE(prefetch >= 0);
-  std::vector<std::size_t> gathered_size, gradient_size;
+  std::vector<std::size_t> gathered_size;
   const auto at_least = [](std::vector<std::size_t>& sizes, std::size_t index, std::size_t size) {
     sizes.resize(std::max(sizes.size(), index + 1));
     sizes[index] = std::max(sizes[index], size);
@@ -45,7 +45,7 @@ ShardedParameters<T>::ShardedParameters(const std::vector<UnitSpec>& units, Coll
     const std::size_t n = layout.shard_size(), buffer = static_cast<std::size_t>(units[i].buffer);
     const std::string& name = units[i].name;
     at_least(gathered_size, after == AfterForward::keep ? i : buffer, layout.padded_size());
-    at_least(gradient_size, buffer, layout.padded_size());
+    at_least(gradient_size_, buffer, layout.padded_size());
     const View1<R> master = allocate<R>("atoll::master " + name, n);
     View1<T> weights;
     if constexpr (std::is_same_v<T, R>)
@@ -63,10 +63,9 @@ ShardedParameters<T>::ShardedParameters(const std::vector<UnitSpec>& units, Coll
     if (shard.size() > 1)  // a replica of one rank computes on its own weights
       for (Buffer& buffer : buffers) buffer.full = allocate<T>("atoll::gathered", gathered_size[b]);
   }
-  for (std::size_t b = 0; b < gradient_size.size(); ++b) {
-    auto& buffers = gradient_buffers_.emplace_back(needed(b, gradient_window(prefetch)));
-    for (GradientBuffer& buffer : buffers) buffer.full = allocate<R>("atoll::full_gradient", gradient_size[b]);
-  }
+  constexpr std::int64_t any_number = 2;  // of micro-batches
+  for (std::size_t b = 0; b < gradient_size_.size(); ++b)
+    gradient_buffers_.emplace_back(needed(b, gradient_window(prefetch, shard.size(), any_number)));
 }
 
 template <class T>
@@ -174,7 +173,8 @@ View1<Accumulator<T>> ShardedParameters<T>::gradient(const Exec& exec, std::size
     return part(buffer, 0, padded);
   };
   if (whole_and_first(unit)) return ready(unit.gradient);
-  auto& candidates = gradient_buffers_[static_cast<std::size_t>(unit.layout.unit().buffer)];
+  const auto buffer = static_cast<std::size_t>(unit.layout.unit().buffer);
+  auto& candidates = gradient_buffers_[buffer];
   const auto holds = [&](std::size_t which) {
     return std::find_if(candidates.begin(), candidates.end(), [&](const auto& b) { return b.unit == which; });
   };
@@ -190,6 +190,7 @@ View1<Accumulator<T>> ShardedParameters<T>::gradient(const Exec& exec, std::size
   }
   ATOLL_REQUIRE(place != candidates.end());
   place->unit = index;
+  if (place->full.extent(0) == 0) place->full = allocate<R>("atoll::full_gradient", gradient_size_[buffer]);
   return ready(place->full);
 }
 

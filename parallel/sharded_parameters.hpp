@@ -48,8 +48,12 @@ enum class AfterForward { reshard, keep };
 /// Full-size buffers for the units that name `buffer`: as many of them as there are among any `window` neighbours of
 /// `units`, which are gathered in this order or in the opposite one.
 std::size_t buffers_needed(const std::vector<UnitSpec>& units, int buffer, int window);
-/// Neighbours whose gradients exist at once: one that is computed and, with overlap, one that is reduced.
-inline int gradient_window(int prefetch) { return prefetch > 0 ? 2 : 1; }
+/// Neighbours whose full gradients exist at once: one that is computed and, with overlap, one that is reduced over the
+/// `shards` ranks of a replica. None where all are the unit's own, as that is whole and nothing is added to it.
+inline int gradient_window(int prefetch, int shards, std::int64_t micro_batches) {
+  if (shards == 1) return micro_batches > 1 ? 1 : 0;
+  return prefetch > 0 ? 2 : 1;
+}
 
 /// T: type of gathered weights and activations. All functions named collective run on every rank of the replica, in the
 /// same order.
@@ -107,7 +111,7 @@ class ShardedParameters {
     Ticket arriving;
   };
   struct GradientBuffer {
-    View1<R> full;
+    View1<R> full;            ///< allocated when it is first used
     std::size_t unit = none;  ///< whose gradient is computed or reduced there
   };
 
@@ -129,6 +133,7 @@ class ShardedParameters {
   std::vector<std::vector<Buffer>> buffers_;  ///< by UnitSpec::buffer; with AfterForward::keep by unit, one for each
   std::deque<std::size_t> expected_;
   std::vector<std::vector<GradientBuffer>> gradient_buffers_;  ///< by UnitSpec::buffer
+  std::vector<std::size_t> gradient_size_;                     ///< elements of each of them
   std::int64_t reductions_ = 1;
   // One reduction of each kind is under way at a time: the next one waits for it, so there is one workspace of each.
   Ticket reduction_, replica_sum_;

@@ -112,6 +112,7 @@ void compare(const LlamaConfig& config, const ParallelOptions& parallel, Recompu
   options.outer = outer_options(federated);
   options.after = parallel.reshard_after_forward ? AfterForward::reshard : AfterForward::keep;
   options.prefetch = parallel.prefetch;
+  options.micro_batches = std::is_same_v<T, float> ? 1 : 2;
   options.precision = std::is_same_v<T, double>  ? Precision::fp64
                       : std::is_same_v<T, float> ? Precision::fp32
                                                  : Precision::bf16;
@@ -143,7 +144,9 @@ void compare(const LlamaConfig& config, const ParallelOptions& parallel, Recompu
   update.kind = kind;
   Optimizer<T> optimizer(update, parameters, communicators.shard);
   Federation<T> federation(federated, 10, grid, communicators, links, *replica, parameters);
-  const StepResult result = training_step<T>(exec, model, optimizer, communicators.group, {batch, batch}, 1e-3);
+  const StepResult result =
+      training_step<T>(exec, model, optimizer, communicators.group,
+                       std::vector<Batch>(static_cast<std::size_t>(options.micro_batches), batch), 1e-3);
   federation.count_tokens(result.tokens);
   federation.aggregate(exec, parameters);
   {
@@ -298,7 +301,11 @@ TEST(MemoryPlan, MomentsAndElementsFollowTheOptions) {
   MemoryOptions options;
   options.shape.sequence_length = 128;
   const MemoryPlan single = plan_memory(config, options);
-  EXPECT_EQ(single.of(MemoryUse::gathered), 0u);  // one rank computes on its master weights
+  EXPECT_EQ(single.of(MemoryUse::gathered), 0u);        // one rank computes on its master weights
+  EXPECT_EQ(single.of(MemoryUse::full_gradients), 0u);  // and its gradients are whole
+  options.micro_batches = 2;
+  EXPECT_GT(plan_memory(config, options).of(MemoryUse::full_gradients), 0u);
+  options.micro_batches = 1;
   options.precision = Precision::fp64;
   EXPECT_EQ(plan_memory(config, options).of(MemoryUse::master), 2 * single.of(MemoryUse::master));
   options.precision = Precision::bf16;
