@@ -6,8 +6,9 @@
 namespace atl {
 
 namespace {
-// Rows are summed for dw in this many interleaved parts, whatever the number of threads: the same bits everywhere.
-constexpr int row_parts = 32;
+// Rows are summed for dw in this many interleaved parts, a team each, whatever the number of threads: the same bits on
+// every host. A device needs more teams to be busy.
+constexpr int row_parts = kernels_on_host ? 32 : 512;
 }  // namespace
 
 std::size_t rms_norm_workspace(std::size_t hidden_size) { return row_parts * hidden_size; }

@@ -58,8 +58,8 @@ def arguments():
     parser.add_argument("--layouts", metavar="RxT,...",
                         help="ranks x threads of each (default: one rank of all cores, and two of half of them)")
     parser.add_argument("--peers", metavar="P,...",
-                        help=f"of {', '.join(cases.PEERS)} (default: all; growth: eager, fsdp2 and both with oneDNN; "
-                             "memory: eager, fsdp2 and both in chunks)")
+                        help=f"of {', '.join(cases.PEERS)}, or none for atoll alone (default: all; growth: eager, "
+                             "fsdp2 and both with oneDNN; memory: eager, fsdp2 and both in chunks)")
     parser.add_argument("--groups", type=int, default=2, metavar="G", help="federation groups (default: %(default)s)")
     parser.add_argument("--tokens", type=int, default=4096, metavar="N",
                         help="of a step of all ranks (default: %(default)s)")
@@ -80,7 +80,7 @@ def arguments():
     options.lengths = numbers(parser, "--lengths", options.lengths or default)
     few = {"growth": "eager,eager-onednn,fsdp2,fsdp2-onednn", "memory": "eager,eager-chunked,fsdp2,fsdp2-chunked"}
     default = few.get(options.part, ",".join(cases.PEERS))
-    options.peers = listed(parser, "--peers", options.peers or default, cases.PEERS)
+    options.peers = [] if options.peers == "none" else listed(parser, "--peers", options.peers or default, cases.PEERS)
     options.cores = len(os.sched_getaffinity(0))
     options.layouts = layouts(parser, options)
     options.programs = cases.programs(options.layouts, options.peers, options.groups)
