@@ -24,7 +24,8 @@ double decoding_error(const AttentionShape& n) {
 
   const std::size_t slots = n.sequences + 2, capacity = n.length + 3;
   KeyValueCache<T> cache(slots, capacity, n.key_value_heads, n.head_size);
-  for (const auto& all : {cache.keys, cache.values}) fill(Exec(), all, nan<T>);  // where nothing may be read
+  fill(Exec(), cache.keys, nan<T>);  // where nothing may be read
+  fill(Exec(), cache.values, nan<T>);
   std::vector<std::int32_t> slot(rows), position(rows);
   for (std::size_t i = 0; i < rows; ++i) {
     slot[i] = static_cast<std::int32_t>(slots - 1 - i / n.length);
