@@ -350,7 +350,8 @@ double broken_padding(const TinyRun<T>& run, double& padded) {
   double broken = 0, all = 0;
   for (std::size_t u = 0; u < run.parameters.number_of_units(); ++u) {
     const auto& unit = run.parameters.unit(u);
-    for (const auto& view : {unit.master, unit.gradient, unit.moment1, unit.moment2}) {
+    const std::vector<View1<Accumulator<T>>> views{unit.master, unit.gradient, unit.moment1, unit.moment2};
+    for (const auto& view : views) {
       const auto values = to_host(view);
       EXPECT_EQ(values.size(), unit.layout.shard_size());
       for (std::size_t i = unit.owned.size(); i < values.size(); ++i) {
