@@ -2,6 +2,7 @@
 #include "core/attention.hpp"
 
 #include "core/attention_bf16.hpp"
+#include "core/attention_cuda.hpp"
 #include "core/attention_dimensions.hpp"
 #include "core/tile.hpp"
 
@@ -304,6 +305,13 @@ void check(const AttentionShape& shape, std::size_t rows, std::size_t columns, s
 }  // namespace
 
 template <class T>
+std::size_t attention_workspace(const AttentionShape& shape) {
+  const std::size_t rows = shape.sequences * shape.length * shape.query_heads;
+  const bool sums_apart = !std::is_same_v<T, Accumulator<T>> && !attention_by_tensor_cores(shape.head_size);
+  return sums_apart ? rows * (1 + shape.head_size) : rows;
+}
+
+template <class T>
 void attention(const Exec& exec, const AttentionShape& shape, View2<const T> qkv, View2<T> out,
                View1<Accumulator<T>> lse, View1<const std::int32_t> first_keys) {
   check(shape, qkv.extent(0), qkv.extent(1), first_keys.extent(0));
@@ -311,6 +319,11 @@ void attention(const Exec& exec, const AttentionShape& shape, View2<const T> qkv
   if constexpr (std::is_same_v<T, bf16>)
     if (attention_by_bf16_vectors(shape.head_size))
       return attention_bf16(exec, shape, qkv.data(), out.data(), lse.data(), first_keys.data());
+#endif
+#ifdef ATOLL_HAVE_CUDA_ATTENTION
+  if constexpr (std::is_same_v<T, bf16>)
+    if (attention_by_tensor_cores(shape.head_size))
+      return attention_cuda(exec, shape, qkv.data(), out.data(), lse.data(), first_keys.data());
 #endif
   const auto bytes = [&](auto b) {
     return Forward<T, b.value>::scratch_elements(AttentionDimensions<T>(shape, b.value)) * sizeof(Accumulator<T>);
@@ -343,6 +356,12 @@ void attention_backward(const Exec& exec, const AttentionShape& shape, View2<con
         const std::int64_t row = i / heads, head = i % heads;
         delta[(row / length * heads + head) * length + row % length] = sum;
       });
+#ifdef ATOLL_HAVE_CUDA_ATTENTION
+  if constexpr (std::is_same_v<T, bf16>)
+    if (attention_by_tensor_cores(shape.head_size))
+      return attention_backward_cuda(exec, shape, qkv.data(), dout.data(), lse.data(), delta, dqkv.data(),
+                                     first_keys.data());
+#endif
   const auto bytes = [&](auto b) {
     return Backward<T, b.value>::scratch_elements(AttentionDimensions<T>(shape, b.value)) * sizeof(R);
   };
@@ -371,6 +390,7 @@ void attention_backward(const Exec& exec, const AttentionShape& shape, View2<con
 }
 
 #define ATOLL_INSTANTIATE(T)                                                                                        \
+  template std::size_t attention_workspace<T>(const AttentionShape&);                                               \
   template void attention<T>(const Exec&, const AttentionShape&, View2<const T>, View2<T>, View1<Accumulator<T>>,   \
                              View1<const std::int32_t>);                                                            \
   template void attention_backward<T>(const Exec&, const AttentionShape&, View2<const T>, View2<const T>,           \

@@ -6,6 +6,10 @@
 /// `first_keys`, (B T), confines attention: position n sees the keys first_keys(n) to n of its sequence. They must not
 /// decrease along a sequence, nor exceed n; blocks of keys before them are skipped too. Where documents are packed into
 /// a sequence they are the positions where each one's document begins. Empty: 0, every key before.
+///
+/// Which kernels: on hosts loops over vectors, for bf16 by AVX-512's instructions where the processor has them; on
+/// NVIDIA's devices of compute capability 8.0 and newer tensor cores for bf16, in heads of a multiple of 8 up to 128;
+/// elsewhere teams that share what fits their scratch memory, without any such instructions.
 #pragma once
 
 #include "core/array.hpp"
@@ -30,13 +34,10 @@ template <class T>
 void attention(const Exec& exec, const AttentionShape& shape, View2<const T> qkv, View2<T> out,
                View1<Accumulator<T>> lse, View1<const std::int32_t> first_keys = {});
 
-/// Elements of backward's workspace: B H T; for bf16 also the gradient of the queries in fp32, B T H D, which is summed
-/// over blocks of keys.
+/// Elements of backward's workspace: B H T; for bf16 also the gradient of the queries in fp32, B T H D, where a kernel
+/// sums it over blocks of keys.
 template <class T>
-std::size_t attention_workspace(const AttentionShape& shape) {
-  const std::size_t rows = shape.sequences * shape.length * shape.query_heads;
-  return std::is_same_v<T, Accumulator<T>> ? rows : rows * (1 + shape.head_size);
-}
+std::size_t attention_workspace(const AttentionShape& shape);
 
 /// Overwrites dqkv, of the shape of qkv, from dout (B T, H D). workspace: attention_workspace<T>(shape) elements;
 /// first_keys: as in forward.

@@ -23,13 +23,13 @@ std::string failure_of(const std::function<void()>& work) {
 struct Arrays {
   explicit Arrays(std::size_t ranks)
       : all(allocate<float>("test::all", 100 * ranks)), mine(allocate<float>("test::mine", 100)) {
-    fill(exec, all, 1.0f);
+    fill(Exec(), all, 1.0f);
   }
   View1<float> all, mine;
 };
 
 Ticket reduce(Collectives& collectives, const Arrays& arrays) {
-  return collectives.reduce_scatter(arrays.all.data(), arrays.mine.data(), 100, Element::f32, false, exec);
+  return collectives.reduce_scatter(arrays.all.data(), arrays.mine.data(), 100, Element::f32, false, Exec());
 }
 
 // Sums of whole numbers are exact in any order.
@@ -43,13 +43,13 @@ TEST(Nccl, SumsInTheOrderOfTheLibrary) {
     for (std::size_t r = 0; r < ranks; ++r) sum[i] += static_cast<double>(10 * r + 7 * me + i);
   const auto send = to_device("test::send", numbers);
   const auto recv = allocate<double>("test::recv", 7);
-  collectives->reduce_scatter(send.data(), recv.data(), 7, Element::f64, false, exec).wait();
+  collectives->reduce_scatter(send.data(), recv.data(), 7, Element::f64, false, Exec()).wait();
   EXPECT_EQ(to_host(recv), sum);
-  collectives->reduce_scatter(send.data(), recv.data(), 7, Element::f64, true, exec).wait();
+  collectives->reduce_scatter(send.data(), recv.data(), 7, Element::f64, true, Exec()).wait();
   for (double& x : sum) x *= 2;
   EXPECT_EQ(to_host(recv), sum);
   const auto data = to_device("test::data", numbers);
-  collectives->all_reduce(data.data(), numbers.size(), Element::f64, exec).wait();
+  collectives->all_reduce(data.data(), numbers.size(), Element::f64, Exec()).wait();
   for (std::size_t i = 0; i < numbers.size(); ++i) {
     double total = 0;
     for (std::size_t r = 0; r < ranks; ++r) total += static_cast<double>(10 * r + i);
@@ -68,7 +68,7 @@ TEST(Nccl, OneOperationAtATime) {
   for (int round = 0; round < 20; ++round) {
     const Arrays a(ranks), b(ranks);
     Ticket x = reduce(*first, a), y = reduce(*second, b);
-    Ticket z = first->all_reduce(b.all.data(), 100 * ranks, Element::f32, exec);
+    Ticket z = first->all_reduce(b.all.data(), 100 * ranks, Element::f32, Exec());
     (world.rank() % 2 == 0 ? x : z).wait();
     (world.rank() % 2 == 0 ? z : x).wait();
     y.wait();

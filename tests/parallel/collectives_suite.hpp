@@ -22,8 +22,6 @@ std::unique_ptr<Collectives> make_under_test(const Communicator& comm);
 
 namespace {
 
-const Exec exec{};
-
 /// Value `index` of a rank: magnitudes from 2^-26 to 2^26, so that another order of additions gives other bits. The
 /// product is exact, so that a compiler which fuses it with a later addition changes nothing.
 template <class T>
@@ -63,7 +61,7 @@ void expect_same_bits(const View1<T>& actual, const std::vector<T>& expected) {
 template <class T>
 void launch_kernel(const View1<T>& x) {
   for_each(
-      "test::kernel", exec, x.extent(0), KOKKOS_LAMBDA(const std::int64_t i) { x(i) = T(0); });
+      "test::kernel", Exec(), x.extent(0), KOKKOS_LAMBDA(const std::int64_t i) { x(i) = T(0); });
 }
 
 template <class T>
@@ -82,13 +80,13 @@ class CollectivesTest : public ::testing::Test {
     }
     const auto send = to_device("test::send", values<T>(me, 0, count));
     const auto recv = allocate<T>("test::recv", ranks * count);
-    collectives->all_gather(send.data(), recv.data(), count, element, exec).wait();
+    collectives->all_gather(send.data(), recv.data(), count, element, Exec()).wait();
     expect_same_bits(recv, expected);
 
     const auto in_place = allocate<T>("test::in_place", ranks * count);
     T* const my_place = in_place.data() + place * count;
     copy_to_device(values<T>(me, 0, count), View1<T>(my_place, count));
-    collectives->all_gather(my_place, in_place.data(), count, element, exec).wait();
+    collectives->all_gather(my_place, in_place.data(), count, element, Exec()).wait();
     expect_same_bits(in_place, expected);
   }
 
@@ -96,7 +94,7 @@ class CollectivesTest : public ::testing::Test {
     const auto send = to_device("test::send", values<T>(me, 0, ranks * count));
     const std::vector<T> expected = sums<T>(n, place * count, count);
     const auto recv = allocate<T>("test::recv", count);
-    collectives->reduce_scatter(send.data(), recv.data(), count, element, false, exec).wait();
+    collectives->reduce_scatter(send.data(), recv.data(), count, element, false, Exec()).wait();
     expect_same_bits(recv, expected);
     expect_same_bits(send, values<T>(me, 0, ranks * count));
 
@@ -104,17 +102,17 @@ class CollectivesTest : public ::testing::Test {
     std::vector<T> accumulated = values<T>(me, 0, count, 7);
     copy_to_device(accumulated, recv);
     for (std::size_t i = 0; i < count; ++i) accumulated[i] += expected[i];
-    collectives->reduce_scatter(send.data(), recv.data(), count, element, true, exec).wait();
+    collectives->reduce_scatter(send.data(), recv.data(), count, element, true, Exec()).wait();
     expect_same_bits(recv, accumulated);
 
     T* const my_place = send.data() + place * count;
-    collectives->reduce_scatter(send.data(), my_place, count, element, false, exec).wait();
+    collectives->reduce_scatter(send.data(), my_place, count, element, false, Exec()).wait();
     expect_same_bits(View1<T>(my_place, count), expected);
   }
 
   void all_reduce(std::size_t count) {
     const auto data = to_device("test::data", values<T>(me, 0, count));
-    collectives->all_reduce(data.data(), count, element, exec).wait();
+    collectives->all_reduce(data.data(), count, element, Exec()).wait();
     expect_same_bits(data, sums<T>(n, 0, count));
   }
 };
@@ -159,13 +157,13 @@ TYPED_TEST(CollectivesTest, SeveralAtOnceInAnyOrder) {
       recv.push_back(allocate<T>("test::recv", this->ranks * mine));
       reduced.push_back(allocate<T>("test::reduced", mine));
       tickets.push_back(
-          this->collectives->reduce_scatter(send[k].data(), reduced[k].data(), mine, this->element, false, exec));
-      tickets.push_back(this->collectives->all_gather(send[k].data(), recv[k].data(), mine, this->element, exec));
+          this->collectives->reduce_scatter(send[k].data(), reduced[k].data(), mine, this->element, false, Exec()));
+      tickets.push_back(this->collectives->all_gather(send[k].data(), recv[k].data(), mine, this->element, Exec()));
     }
     std::vector<View1<T>> summed;
     for (std::size_t k = 0; k < operations; ++k) {
       summed.push_back(to_device("test::summed", values<T>(this->me, 0, count + k, 50 + static_cast<int>(k))));
-      tickets.push_back(this->collectives->all_reduce(summed[k].data(), count + k, this->element, exec));
+      tickets.push_back(this->collectives->all_reduce(summed[k].data(), count + k, this->element, Exec()));
       // Some ranks get to the second stage before they start the next operation, some after.
       for (int t = 0; (this->me + static_cast<int>(k)) % 2 == 0 && t < 30; ++t) {
         tickets.back().test();
@@ -193,7 +191,7 @@ TYPED_TEST(CollectivesTest, SeveralAtOnceInAnyOrder) {
 
 TYPED_TEST(CollectivesTest, TestAloneCompletes) {
   const auto data = to_device("test::data", values<TypeParam>(this->me, 0, 1000));
-  Ticket ticket = this->collectives->all_reduce(data.data(), 1000, this->element, exec);
+  Ticket ticket = this->collectives->all_reduce(data.data(), 1000, this->element, Exec());
   while (!ticket.test()) std::this_thread::yield();
   EXPECT_TRUE(ticket.test());
   expect_same_bits(data, sums<TypeParam>(this->n, 0, 1000));
@@ -202,8 +200,8 @@ TYPED_TEST(CollectivesTest, TestAloneCompletes) {
 // An all-reduce goes on by itself through both of its exchanges while kernels are launched: nobody tests or waits.
 TYPED_TEST(CollectivesTest, KernelsLetTransfersGoOn) {
   const auto data = allocate<TypeParam>("test::data", 1000);
-  fill(exec, data, TypeParam(1));
-  Ticket ticket = this->collectives->all_reduce(data.data(), data.extent(0), this->element, exec);
+  fill(Exec(), data, TypeParam(1));
+  Ticket ticket = this->collectives->all_reduce(data.data(), data.extent(0), this->element, Exec());
   const auto other = allocate<TypeParam>("test::other", 10);
   const std::vector<TypeParam> sum(data.extent(0), static_cast<TypeParam>(this->ranks));
   const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(20);
@@ -224,17 +222,17 @@ TYPED_TEST(CollectivesTest, CountsTheBytesOfARing) {
   const std::uint64_t others = this->ranks - 1, size = sizeof(TypeParam);
   const auto bytes = [&] { return this->collectives->stats().bytes_sent; };
   EXPECT_EQ(bytes(), 0u);
-  this->collectives->all_gather(nullptr, nullptr, 0, this->element, exec).wait();
+  this->collectives->all_gather(nullptr, nullptr, 0, this->element, Exec()).wait();
   EXPECT_EQ(bytes(), 0u);
   const auto send = allocate<TypeParam>("test::send", this->ranks * 30);
   const auto recv = allocate<TypeParam>("test::recv", this->ranks * 30);
-  this->collectives->all_gather(send.data(), recv.data(), 30, this->element, exec).wait();
+  this->collectives->all_gather(send.data(), recv.data(), 30, this->element, Exec()).wait();
   EXPECT_EQ(bytes(), others * 30 * size);  // (m-1)/m of m * 30 elements
-  this->collectives->reduce_scatter(send.data(), recv.data(), 30, this->element, false, exec).wait();
+  this->collectives->reduce_scatter(send.data(), recv.data(), 30, this->element, false, Exec()).wait();
   EXPECT_EQ(bytes(), 2 * others * 30 * size);
-  this->collectives->all_reduce(recv.data(), this->ranks * 30, this->element, exec).wait();
+  this->collectives->all_reduce(recv.data(), this->ranks * 30, this->element, Exec()).wait();
   EXPECT_EQ(bytes(), 4 * others * 30 * size);
-  this->collectives->all_reduce(recv.data(), this->ranks * 30 - (this->n > 1 ? 1 : 0), this->element, exec).wait();
+  this->collectives->all_reduce(recv.data(), this->ranks * 30 - (this->n > 1 ? 1 : 0), this->element, Exec()).wait();
   EXPECT_EQ(bytes(), 6 * others * 30 * size);  // slices are rounded up
 }
 
@@ -243,7 +241,7 @@ TYPED_TEST(CollectivesTest, CountsTheTimeOfWaits) {
   const auto recv = allocate<TypeParam>("test::recv", 1);
   this->world.barrier();
   if (this->me == 0) std::this_thread::sleep_for(std::chrono::milliseconds(100));
-  this->collectives->reduce_scatter(send.data(), recv.data(), 1, this->element, false, exec).wait();
+  this->collectives->reduce_scatter(send.data(), recv.data(), 1, this->element, false, Exec()).wait();
   if (this->me == 0) return;
   EXPECT_GT(this->collectives->stats().seconds_waited, 0.05);
   EXPECT_LT(this->collectives->stats().seconds_waited, 10.0);
@@ -257,8 +255,8 @@ TEST(Collectives, GathersOtherElements) {
   const auto integers = allocate<std::int32_t>("test::integers", ranks);
   copy_to_device({bf16(1.0f * static_cast<float>(me)), bf16(0.5f), bf16(-2.0f)}, part(half, 3 * me, 3));
   copy_to_device({-static_cast<std::int32_t>(me) - 70000}, part(integers, me, 1));
-  collectives->all_gather(half.data() + 3 * me, half.data(), 3, Element::bf16, exec).wait();
-  collectives->all_gather(integers.data() + me, integers.data(), 1, Element::i32, exec).wait();
+  collectives->all_gather(half.data() + 3 * me, half.data(), 3, Element::bf16, Exec()).wait();
+  collectives->all_gather(integers.data() + me, integers.data(), 1, Element::i32, Exec()).wait();
   const auto halves = to_host(half);
   const auto host_integers = to_host(integers);
   for (std::size_t r = 0; r < ranks; ++r) {
@@ -267,7 +265,7 @@ TEST(Collectives, GathersOtherElements) {
     EXPECT_EQ(static_cast<float>(halves[3 * r + 2]), -2.0f);
     EXPECT_EQ(host_integers[r], -static_cast<std::int32_t>(r) - 70000);
   }
-  EXPECT_THROW(collectives->all_reduce(half.data(), 3, Element::bf16, exec), Error);
+  EXPECT_THROW(collectives->all_reduce(half.data(), 3, Element::bf16, Exec()), Error);
 }
 
 /// values(), each rounded to bf16.
@@ -297,21 +295,21 @@ TEST(Collectives, TermsInBf16AreSummedInFp32) {
     std::vector<float> expected = rounded_sums(n, place * count, count);
     const auto recv = allocate<float>("test::recv", count);
     std::uint64_t before = collectives->stats().bytes_sent;
-    collectives->reduce_scatter(send.data(), recv.data(), count, Element::f32, false, exec, Wire::bf16).wait();
+    collectives->reduce_scatter(send.data(), recv.data(), count, Element::f32, false, Exec(), Wire::bf16).wait();
     EXPECT_EQ(collectives->stats().bytes_sent - before, 2 * (ranks - 1) * count);
     expect_same_bits(recv, expected);
     expect_same_bits(send, values<float>(me, 0, ranks * count));
     float* const my_place = send.data() + place * count;
-    collectives->reduce_scatter(send.data(), my_place, count, Element::f32, false, exec, Wire::bf16).wait();
+    collectives->reduce_scatter(send.data(), my_place, count, Element::f32, false, Exec(), Wire::bf16).wait();
     expect_same_bits(View1<float>(my_place, count), expected);
-    collectives->reduce_scatter(recv.data(), recv.data(), 0, Element::f32, false, exec, Wire::bf16).wait();
+    collectives->reduce_scatter(recv.data(), recv.data(), 0, Element::f32, false, Exec(), Wire::bf16).wait();
 
     // Two at once, and accumulated.
     const auto other = to_device("test::send", values<float>(me, 0, ranks * count));
-    Ticket one = collectives->reduce_scatter(other.data(), recv.data(), count, Element::f32, true, exec, Wire::bf16);
+    Ticket one = collectives->reduce_scatter(other.data(), recv.data(), count, Element::f32, true, Exec(), Wire::bf16);
     const auto data = to_device("test::data", values<float>(me, 0, count));
     before = collectives->stats().bytes_sent;
-    Ticket two = collectives->all_reduce(data.data(), count, Element::f32, exec, Wire::bf16);
+    Ticket two = collectives->all_reduce(data.data(), count, Element::f32, Exec(), Wire::bf16);
     EXPECT_EQ(collectives->stats().bytes_sent - before, 2 * 2 * (ranks - 1) * ((count + ranks - 1) / ranks));
     one.wait();
     two.wait();
@@ -323,14 +321,14 @@ TEST(Collectives, TermsInBf16AreSummedInFp32) {
     expect_same_bits(data, all);
   }
   const auto doubles = allocate<double>("test::doubles", 4);
-  EXPECT_THROW(collectives->all_reduce(doubles.data(), 4, Element::f64, exec, Wire::bf16), Error);
+  EXPECT_THROW(collectives->all_reduce(doubles.data(), 4, Element::f64, Exec(), Wire::bf16), Error);
 }
 
 TEST(Collectives, AddsNegativeZeros) {
   const Communicator world(MPI_COMM_WORLD);
   const auto collectives = make_under_test(world);
   const auto data = to_device("test::data", std::vector<float>{-0.0f, -0.0f, -0.0f});
-  collectives->all_reduce(data.data(), 3, Element::f32, exec).wait();
+  collectives->all_reduce(data.data(), 3, Element::f32, Exec()).wait();
   expect_same_bits(data, std::vector<float>{-0.0f, -0.0f, -0.0f});
 }
 
@@ -349,12 +347,12 @@ TEST(Collectives, AllocatesOnlyAtFirstAndLabelsEverything) {
              summed = allocate<float>("test::summed", 1000);
   const auto step = [&] {
     for (const std::size_t count : {1000u, 10u, 500u}) {
-      Ticket one = collectives->reduce_scatter(send.data(), first.data(), count, Element::f32, true, exec);
-      Ticket two = collectives->reduce_scatter(send.data(), second.data(), count, Element::f32, true, exec);
-      collectives->all_gather(summed.data(), all.data(), count, Element::f32, exec).wait();
+      Ticket one = collectives->reduce_scatter(send.data(), first.data(), count, Element::f32, true, Exec());
+      Ticket two = collectives->reduce_scatter(send.data(), second.data(), count, Element::f32, true, Exec());
+      collectives->all_gather(summed.data(), all.data(), count, Element::f32, Exec()).wait();
       one.wait();
       two.wait();
-      collectives->all_reduce(summed.data(), count, Element::f32, exec).wait();
+      collectives->all_reduce(summed.data(), count, Element::f32, Exec()).wait();
     }
   };
   namespace tools = Kokkos::Tools::Experimental;

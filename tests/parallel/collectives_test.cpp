@@ -31,9 +31,9 @@ TEST(Collectives, TwoOnOneCommunicatorDoNotMeet) {
              b = to_device("test::b", std::vector<double>(100, 2.0));
   // Started in another order on every second rank.
   Ticket x, y;
-  if (world.rank() % 2 == 0) x = first->all_reduce(a.data(), 100, Element::f64, exec);
-  y = second->all_reduce(b.data(), 100, Element::f64, exec);
-  if (world.rank() % 2 != 0) x = first->all_reduce(a.data(), 100, Element::f64, exec);
+  if (world.rank() % 2 == 0) x = first->all_reduce(a.data(), 100, Element::f64, Exec());
+  y = second->all_reduce(b.data(), 100, Element::f64, Exec());
+  if (world.rank() % 2 != 0) x = first->all_reduce(a.data(), 100, Element::f64, Exec());
   for (bool done = false; !done; std::this_thread::yield()) {
     const bool x_done = x.test(), y_done = y.test();  // both make progress
     done = x_done && y_done;

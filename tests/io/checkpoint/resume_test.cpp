@@ -83,9 +83,9 @@ std::string bits(TinyRun<T>& run) {
   };
   for (std::size_t u = 0; u < run.parameters.number_of_units(); ++u) {
     const auto& unit = run.parameters.unit(u);
-    for (const auto& view : {unit.master, unit.moment1, unit.moment2}) add(view);
+    add(unit.master), add(unit.moment1), add(unit.moment2);
     const auto& outer = run.federation.outer_state()[u];
-    for (const auto& view : {outer.anchor, outer.moment1, outer.moment2}) add(view);
+    add(outer.anchor), add(outer.moment1), add(outer.moment2);
   }
   const auto& last = run.federation.tokens_last_round();
   bytes += std::to_string(run.optimizer.steps()) + std::to_string(run.optimizer.was_reset()) +
