@@ -76,11 +76,13 @@ struct TextBytes {
 };
 
 /// Marks of documents count as targets, and have no bytes.
-TextBytes bytes_of(const TokenSource& source, Packing packing, std::int64_t byte_tokens, std::int64_t targets) {
+TextBytes bytes_of(const RunConfig& config, const TokenSource& source, std::int64_t byte_tokens, std::int64_t targets) {
+  if (config.data.eval == synthetic_data) return {0, "the synthetic language has no bytes"};
   const auto* const file = dynamic_cast<const TokenFile*>(&source);
   if (file == nullptr) return {0, "the data do not say the bytes of these tokens"};
   if (file->tokenizer() == ByteTokenizer::name) return {byte_tokens, ""};
-  const bool confined = packing == Packing::documents;  // then the first token of each document is not a target
+  // Then the first token of each document is not a target.
+  const bool confined = config.data.documents.packing == Packing::documents;
   if (targets != file->tokens() - (confined ? file->documents() : 1))
     return {0, "only a part of the data was evaluated"};
   if (!confined) return {file->source_bytes(), ""};
@@ -121,14 +123,11 @@ int evaluate_model(const Arguments& arguments, const Subject& subject, const Run
     return batch;
   });
   byte_tokens = world.sum(byte_tokens);
-  const bool synthetic = config.data.eval == synthetic_data;
-  const auto [bytes, unknown] = synthetic
-                                    ? TextBytes{0, "the synthetic language has no bytes"}
-                                    : bytes_of(*source, config.data.documents.packing, byte_tokens, result.tokens);
+  const auto [bytes, unknown] = bytes_of(config, *source, byte_tokens, result.tokens);
 
   if (world.rank() == 0) {
     std::optional<LanguageFacts> language;
-    if (synthetic) language = language_facts(config, *source);
+    if (config.data.eval == synthetic_data) language = language_facts(config, *source);
     if (arguments.json) {
       nlohmann::ordered_json out{
           {"model", subject.model}, {"step", subject.info.step},         {"data", config.data.eval},
