@@ -14,7 +14,6 @@ using Dimensions = AttentionDimensions<bf16>;
 
 constexpr int b = 64;  // queries and keys of a block: what fits the second-level cache of a core
 constexpr int half = b / 2, vectors = b / lanes;
-constexpr float log2_e = 1.44269504f;
 constexpr float lowest = -1e38f;  // below any score, and finite when it is multiplied by log2(e)
 
 /// Memory of a team, dealt out in parts that begin at cache lines.

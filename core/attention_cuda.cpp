@@ -87,9 +87,11 @@ void start(const std::string& label, const Exec& exec, const Kernel& kernel, std
   make_progress();
   Kokkos::Profiling::pushRegion(label);
   constexpr int bytes = static_cast<int>(Kernel::shared_bytes);
-  if (bytes > 48 * 1024)
+  [[maybe_unused]] static const bool allowed = [] {  // once: a process has one device
     require(cudaFuncSetAttribute(run<Kernel>, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes),
             "attention: cudaFuncSetAttribute(MaxDynamicSharedMemorySize)");
+    return true;
+  }();
   run<Kernel><<<static_cast<unsigned>(blocks), tensor_cores::threads, bytes, exec.cuda_stream()>>>(kernel);
   require(cudaGetLastError(), "attention: the start of a kernel");
   Kokkos::Profiling::popRegion();

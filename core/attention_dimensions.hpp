@@ -17,6 +17,8 @@ constexpr int round_up(int n, int multiple) { return (n + multiple - 1) / multip
 template <class R>
 inline constexpr R largest_finite = std::numeric_limits<R>::max();
 
+inline constexpr float log2_e = 1.44269504f;
+
 /// What the kernels of attention know of the shapes, as int for device arithmetic.
 template <class T>
 struct AttentionDimensions {

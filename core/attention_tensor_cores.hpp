@@ -15,8 +15,6 @@ namespace atl::tensor_cores {
 
 using Dimensions = AttentionDimensions<bf16>;  ///< of blocks of block_rows
 
-inline constexpr float log2_e = 1.44269504f;
-
 namespace detail {
 template <class T>
 KOKKOS_INLINE_FUNCTION constexpr std::size_t at(T i) {
@@ -38,59 +36,73 @@ KOKKOS_INLINE_FUNCTION float quad_sum(Block& block, float x) {
 KOKKOS_INLINE_FUNCTION int smaller(int a, int b) { return a < b ? a : b; }
 }  // namespace detail
 
+/// Which block_rows queries of a head block `number` has: later ones, which have more keys, first.
+struct QueryBlock {
+  int sequence, head, first_query;
+  KOKKOS_INLINE_FUNCTION QueryBlock(const Dimensions& n, int number)
+      : sequence(number / n.blocks / n.query_heads),
+        head(number / n.blocks % n.query_heads),
+        first_query((n.blocks - 1 - number % n.blocks) * block_rows) {}
+  static std::size_t blocks(const Dimensions& n, std::size_t sequences) {
+    return sequences * detail::at(n.query_heads) * detail::at(n.blocks);
+  }
+};
+
+/// Keys and values of a key-value head: two tiles of each in shared memory, used in turns.
+template <int D, int keys>
+struct KeyTiles {
+  static constexpr int elements = 4 * keys * pitch<D>;
+  const bf16 *from_k, *from_v;
+  bf16* shared;
+
+  /// base: row 0 of the sequence.
+  KOKKOS_INLINE_FUNCTION KeyTiles(const Dimensions& n, const bf16* base, int kv_head, bf16* tiles)
+      : from_k(base + (n.query_heads + kv_head) * n.head), from_v(from_k + n.key_value_heads * n.head), shared(tiles) {}
+  KOKKOS_INLINE_FUNCTION bf16* k(int stage) const { return shared + stage * keys * pitch<D>; }
+  KOKKOS_INLINE_FUNCTION bf16* v(int stage) const { return k(stage + 2); }
+  template <class Block>
+  KOKKOS_INLINE_FUNCTION void load(Block& block, const Dimensions& n, int first_key, int stage) const {
+    const std::size_t width = detail::at(n.width), offset = detail::at(first_key) * width;
+    copy_rows<D>(block, keys, n.length - first_key, n.head, from_k + offset, width, k(stage));
+    copy_rows<D>(block, keys, n.length - first_key, n.head, from_v + offset, width, v(stage));
+  }
+};
+
 /// Forward: a block for block_rows queries of a head.
 template <int D>
 struct Forward {
   static constexpr int keys = 64;  ///< of a tile
-  static constexpr std::size_t shared_bytes = sizeof(bf16) * pitch<D> * (block_rows + 4 * keys);
-  static std::size_t blocks(const Dimensions& n, std::size_t sequences) {
-    return sequences * detail::at(n.query_heads) * detail::at(n.blocks);
-  }
+  using Keys = KeyTiles<D, keys>;
+  static constexpr std::size_t shared_bytes = sizeof(bf16) * (block_rows * pitch<D> + Keys::elements);
+  static std::size_t blocks(const Dimensions& n, std::size_t sequences) { return QueryBlock::blocks(n, sequences); }
 
   Dimensions n;
   const bf16* qkv;
   bf16* out;
   float* lse;
 
-  /// Block `number`: later queries, which have more keys, first.
   template <class Block>
   KOKKOS_INLINE_FUNCTION void operator()(Block& block, int number) const {
     using detail::at;
-    const int query_block = n.blocks - 1 - number % n.blocks, head = number / n.blocks % n.query_heads;
-    const int sequence = number / n.blocks / n.query_heads, first_query = query_block * block_rows;
+    const QueryBlock own(n, number);
+    const int sequence = own.sequence, head = own.head, first_query = own.first_query;
     const bf16* const base = qkv + at(sequence) * at(n.length) * at(n.width);
-    const bf16* const key_base = base + (n.query_heads + head / n.group()) * n.head;
-    const bf16* const value_base = key_base + n.key_value_heads * n.head;
     bf16* const q = reinterpret_cast<bf16*>(block.shared());
-    bf16* const k = q + block_rows * pitch<D>;  // two tiles, used in turns
-    bf16* const v = k + 2 * keys * pitch<D>;
-    const auto load = [&](int first_key, int stage) {
-      const int known = n.length - first_key;
-      copy_rows<D>(block, keys, known, n.head, key_base + at(first_key) * at(n.width), at(n.width),
-                   k + stage * keys * pitch<D>);
-      copy_rows<D>(block, keys, known, n.head, value_base + at(first_key) * at(n.width), at(n.width),
-                   v + stage * keys * pitch<D>);
-    };
+    const Keys tiles(n, base, head / n.group(), q + block_rows * pitch<D>);
     const Place place(block);
-    const int row = place.row(), query = first_query + row;  // and 8 further
+    const int query = first_query + place.row();  // and 8 further
     const int first_seen[2] = {n.first_key(sequence, query), n.first_key(sequence, query + 8)};
     const int last_first = n.first_key(sequence, first_query + block_rows - 1);
     const int end = detail::smaller(first_query + block_rows, n.length);
     const float factor = n.scale * log2_e;
     float sums[D / 8][4] = {}, largest[2] = {-INFINITY, -INFINITY}, total[2] = {0, 0};
 
-    int first_key = n.first_key(sequence, first_query) / keys * keys;
     copy_rows<D>(block, block_rows, n.length - first_query, n.head,
                  base + at(first_query) * at(n.width) + head * n.head, at(n.width), q);
-    load(first_key, 0);
-    block.commit();
-    for (int stage = 0; first_key < end; first_key += keys, stage ^= 1) {
-      if (first_key + keys < end) load(first_key + keys, stage ^ 1);
-      block.commit();
-      block.template wait<1>();
-      block.barrier();
+    const auto load = [&](int first_key, int stage) { tiles.load(block, n, first_key, stage); };
+    in_turns(block, n.first_key(sequence, first_query) / keys * keys, end, keys, load, [&](int first_key, int stage) {
       float p[keys / 8][4] = {};
-      multiply_by_transposed<D, keys>(block, q + 16 * place.warp * pitch<D>, k + stage * keys * pitch<D>, p);
+      multiply_by_transposed<D, keys>(block, q + 16 * place.warp * pitch<D>, tiles.k(stage), p);
       if (first_key + keys > first_query || last_first > first_key) {
         ATOLL_UNROLL
         for (int j = 0; j < keys / 8; ++j) {
@@ -102,9 +114,8 @@ struct Forward {
         }
       }
       softmax(block, factor, p, largest, total, sums);
-      multiply<keys, D>(block, p, v + stage * keys * pitch<D>, sums);
-      block.barrier();  // before these tiles are overwritten
-    }
+      multiply<keys, D>(block, p, tiles.v(stage), sums);
+    });
 
     float reciprocal[2];
     ATOLL_UNROLL
@@ -172,10 +183,9 @@ struct BackwardArrays {
 template <int D>
 struct BackwardQueries {
   static constexpr int keys = D <= 64 ? 64 : 32;  ///< of a tile: what registers and shared memory have room for
-  static constexpr std::size_t shared_bytes = sizeof(bf16) * pitch<D> * (2 * block_rows + 4 * keys);
-  static std::size_t blocks(const Dimensions& n, std::size_t sequences) {
-    return sequences * detail::at(n.query_heads) * detail::at(n.blocks);
-  }
+  using Keys = KeyTiles<D, keys>;
+  static constexpr std::size_t shared_bytes = sizeof(bf16) * (2 * block_rows * pitch<D> + Keys::elements);
+  static std::size_t blocks(const Dimensions& n, std::size_t sequences) { return QueryBlock::blocks(n, sequences); }
 
   BackwardArrays arrays;
 
@@ -183,25 +193,15 @@ struct BackwardQueries {
   KOKKOS_INLINE_FUNCTION void operator()(Block& block, int number) const {
     using detail::at;
     const Dimensions& n = arrays.n;
-    const int query_block = n.blocks - 1 - number % n.blocks, head = number / n.blocks % n.query_heads;
-    const int sequence = number / n.blocks / n.query_heads, first_query = query_block * block_rows;
+    const QueryBlock own(n, number);
+    const int sequence = own.sequence, head = own.head, first_query = own.first_query;
     const std::size_t first_row = at(sequence) * at(n.length), out_width = at(n.query_heads) * at(n.head);
     const bf16* const base = arrays.qkv + first_row * at(n.width);
-    const bf16* const key_base = base + (n.query_heads + head / n.group()) * n.head;
-    const bf16* const value_base = key_base + n.key_value_heads * n.head;
     bf16* const q = reinterpret_cast<bf16*>(block.shared());
     bf16* const dy = q + block_rows * pitch<D>;
-    bf16* const k = dy + block_rows * pitch<D>;  // two tiles, used in turns
-    bf16* const v = k + 2 * keys * pitch<D>;
-    const auto load = [&](int first_key, int stage) {
-      const int known = n.length - first_key;
-      copy_rows<D>(block, keys, known, n.head, key_base + at(first_key) * at(n.width), at(n.width),
-                   k + stage * keys * pitch<D>);
-      copy_rows<D>(block, keys, known, n.head, value_base + at(first_key) * at(n.width), at(n.width),
-                   v + stage * keys * pitch<D>);
-    };
+    const Keys tiles(n, base, head / n.group(), dy + block_rows * pitch<D>);
     const Place place(block);
-    const int row = place.row(), query = first_query + row;  // and 8 further
+    const int query = first_query + place.row();  // and 8 further
     const int known_queries = n.length - first_query, end = detail::smaller(first_query + block_rows, n.length);
     const float factor = n.scale * log2_e;
     int first_seen[2];
@@ -216,21 +216,15 @@ struct BackwardQueries {
     }
     float dq[D / 8][4] = {};
 
-    int first_key = n.first_key(sequence, first_query) / keys * keys;
     copy_rows<D>(block, block_rows, known_queries, n.head, base + at(first_query) * at(n.width) + head * n.head,
                  at(n.width), q);
     copy_rows<D>(block, block_rows, known_queries, n.head,
                  arrays.dout + (first_row + at(first_query)) * out_width + head * n.head, out_width, dy);
-    load(first_key, 0);
-    block.commit();
-    for (int stage = 0; first_key < end; first_key += keys, stage ^= 1) {
-      if (first_key + keys < end) load(first_key + keys, stage ^ 1);
-      block.commit();
-      block.template wait<1>();
-      block.barrier();
+    const auto load = [&](int first_key, int stage) { tiles.load(block, n, first_key, stage); };
+    in_turns(block, n.first_key(sequence, first_query) / keys * keys, end, keys, load, [&](int first_key, int stage) {
       float p[keys / 8][4] = {}, ds[keys / 8][4] = {};
-      multiply_by_transposed<D, keys>(block, q + 16 * place.warp * pitch<D>, k + stage * keys * pitch<D>, p);
-      multiply_by_transposed<D, keys>(block, dy + 16 * place.warp * pitch<D>, v + stage * keys * pitch<D>, ds);
+      multiply_by_transposed<D, keys>(block, q + 16 * place.warp * pitch<D>, tiles.k(stage), p);
+      multiply_by_transposed<D, keys>(block, dy + 16 * place.warp * pitch<D>, tiles.v(stage), ds);
       ATOLL_UNROLL
       for (int j = 0; j < keys / 8; ++j) {
         ATOLL_UNROLL
@@ -240,9 +234,8 @@ struct BackwardQueries {
           ds[j][e] = seen ? block.exp2(p[j][e] * factor - base2[e / 2]) * (ds[j][e] - delta[e / 2]) : 0.0f;
         }
       }
-      multiply<keys, D>(block, ds, k + stage * keys * pitch<D>, dq);
-      block.barrier();  // before these tiles are overwritten
-    }
+      multiply<keys, D>(block, ds, tiles.k(stage), dq);
+    });
     round_to_tile<D>(block, dq, n.scale, n.scale, q);
     block.barrier();
     copy_rows_out<D>(block, known_queries, n.head, q,
@@ -297,13 +290,7 @@ struct BackwardKeys {
                  k);
     copy_rows<D>(block, block_rows, known_keys, n.head, base + at(first_key) * at(n.width) + value_offset, at(n.width),
                  v);
-    load(0, 0);
-    block.commit();
-    for (int tile = 0, stage = 0; tile < all; ++tile, stage ^= 1) {
-      if (tile + 1 < all) load(tile + 1, stage ^ 1);
-      block.commit();
-      block.template wait<1>();
-      block.barrier();
+    in_turns(block, 0, all, 1, load, [&](int tile, int stage) {
       float p[queries / 8][4] = {}, ds[queries / 8][4] = {};
       multiply_by_transposed<D, queries>(block, k + 16 * place.warp * pitch<D>, q + stage * queries * pitch<D>, p);
       multiply_by_transposed<D, queries>(block, v + 16 * place.warp * pitch<D>, dy + stage * queries * pitch<D>, ds);
@@ -327,8 +314,7 @@ struct BackwardKeys {
       }
       multiply<queries, D>(block, p, dy + stage * queries * pitch<D>, dv);
       multiply<queries, D>(block, ds, q + stage * queries * pitch<D>, dk);
-      block.barrier();  // before these tiles are overwritten
-    }
+    });
     round_to_tile<D>(block, dk, n.scale, n.scale, k);
     round_to_tile<D>(block, dv, 1.0f, 1.0f, v);
     block.barrier();

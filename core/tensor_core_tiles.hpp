@@ -65,6 +65,22 @@ KOKKOS_INLINE_FUNCTION void copy_rows(Block& block, int rows, int known_rows, in
   }
 }
 
+/// f(i, stage) for i = first, first + step, ... below end, with the tiles that load(i, stage) copies: those of the next
+/// i are on their way meanwhile, into the other of two stages. Copies started before are complete as well.
+template <class Block, class Load, class F>
+KOKKOS_INLINE_FUNCTION void in_turns(Block& block, int first, int end, int step, const Load& load, const F& f) {
+  load(first, 0);
+  block.commit();
+  for (int i = first, stage = 0; i < end; i += step, stage ^= 1) {
+    if (i + step < end) load(i + step, stage ^ 1);
+    block.commit();
+    block.template wait<1>();
+    block.barrier();
+    f(i, stage);
+    block.barrier();  // before these tiles are overwritten
+  }
+}
+
 /// The known rows and columns of a tile of block_rows into global memory.
 template <int columns, class Block>
 KOKKOS_INLINE_FUNCTION void copy_rows_out(Block& block, int known_rows, int known_columns, const bf16* tile, bf16* to,

@@ -1,15 +1,13 @@
 /// The kernels for tensor cores, run on the host thread by thread. SPDX-License-Identifier: Apache-2.0
 #include "core/attention_tensor_cores.hpp"
 
+#include "tests/core/attention_cases.hpp"
 #include "tests/core/emulated_block.hpp"
-#include "tests/core/host_values.hpp"
 
 namespace atl::test {
 namespace {
 
 using namespace tensor_cores;
-using Shape = AttentionShape;
-using FirstKeys = std::vector<std::int32_t>;
 
 /// An array between guards that nothing may write, NaN where it is not given.
 template <class T>
@@ -38,13 +36,6 @@ class Guarded {
   std::vector<T> all_, before_;
 };
 
-std::size_t rows(const Shape& n) { return n.sequences * n.length; }
-std::size_t out_width(const Shape& n) { return n.query_heads * n.head_size; }
-std::string text(const Shape& n) {
-  return "B " + std::to_string(n.sequences) + " T " + std::to_string(n.length) + " H " + std::to_string(n.query_heads) +
-         " K " + std::to_string(n.key_value_heads) + " D " + std::to_string(n.head_size);
-}
-
 template <class Kernel>
 void run(const Kernel& kernel, std::size_t blocks, Copies copies) {
   EmulatedBlock block(Kernel::shared_bytes, copies);
@@ -52,12 +43,8 @@ void run(const Kernel& kernel, std::size_t blocks, Copies copies) {
     block.run([&](EmulatedThread& thread) { kernel(thread, static_cast<int>(b)); });
 }
 
-struct Attended {
-  std::vector<bf16> out;
-  std::vector<float> lse;
-};
-
-Attended forward(const Shape& n, const std::vector<bf16>& qkv, const FirstKeys& first_keys, Copies copies) {
+Attended<bf16> emulated_forward(const Shape& n, const std::vector<bf16>& qkv, const FirstKeys& first_keys,
+                                Copies copies) {
   Guarded<bf16> in(qkv), out(rows(n) * out_width(n));
   Guarded<float> lse(rows(n) * n.query_heads);
   const Dimensions dimensions(n, block_rows, first_keys.empty() ? nullptr : first_keys.data());
@@ -79,8 +66,8 @@ std::vector<float> delta_of(const Shape& n, const std::vector<bf16>& out, const 
   return delta;
 }
 
-std::vector<bf16> backward(const Shape& n, const std::vector<bf16>& qkv, const Attended& y,
-                           const std::vector<bf16>& dout, const FirstKeys& first_keys, Copies copies) {
+std::vector<bf16> emulated_backward(const Shape& n, const std::vector<bf16>& qkv, const Attended<bf16>& y,
+                                    const std::vector<bf16>& dout, const FirstKeys& first_keys, Copies copies) {
   Guarded<bf16> in(qkv), gradient(dout), out(qkv.size());
   Guarded<float> lse(y.lse), delta(delta_of(n, y.out, dout));
   const Dimensions dimensions(n, block_rows, first_keys.empty() ? nullptr : first_keys.data());
@@ -95,71 +82,34 @@ std::vector<bf16> backward(const Shape& n, const std::vector<bf16>& qkv, const A
   return out.values(qkv.size());
 }
 
-/// By the other kernels, in fp64.
-struct Exact {
-  std::vector<double> out, lse, gradient;
-};
-Exact exact(const Shape& n, const std::vector<bf16>& qkv, const std::vector<bf16>& dout, const FirstKeys& first_keys) {
-  const auto first = first_keys.empty() ? View1<const std::int32_t>() : View1<const std::int32_t>(device(first_keys));
-  const auto in = device(converted<double>(qkv), rows(n), n.width());
-  const auto out = allocate<double>("atoll::test", rows(n), out_width(n));
-  const auto lse = allocate<double>("atoll::test", rows(n) * n.query_heads);
-  attention<double>(Exec(), n, in, out, lse, first);
-  const auto gradient = allocate<double>("atoll::test", rows(n), n.width());
-  attention_backward<double>(Exec(), n, in, out, device(converted<double>(dout), rows(n), out_width(n)), lse, gradient,
-                             allocate<double>("atoll::test", attention_workspace<double>(n)), first);
-  return {host(out), host(lse), host(gradient)};
-}
-
-struct Case {
-  Shape shape;
-  std::vector<std::vector<std::size_t>> documents;  // lengths, of each sequence; none: one document
-
-  FirstKeys first_keys() const {
-    FirstKeys all;
-    for (const auto& lengths : documents) {
-      std::int32_t begin = 0;
-      for (const std::size_t length : lengths) {
-        all.insert(all.end(), length, begin);
-        begin += static_cast<std::int32_t>(length);
-      }
-    }
-    return all;
-  }
-};
-
 // Lengths around the edges of tiles of 32 and 64, heads of every number of columns and between, groups, documents that
 // begin inside of tiles and that hide whole ones.
-const Case cases[] = {{{1, 1, 1, 1, 16}, {}},
-                      {{2, 7, 2, 1, 8}, {}},
-                      {{1, 64, 2, 2, 64}, {}},
-                      {{2, 65, 4, 2, 32}, {}},
-                      {{1, 130, 3, 1, 128}, {}},
-                      {{1, 97, 2, 2, 80}, {}},
-                      {{1, 200, 2, 1, 96}, {}},
-                      {{1, 129, 2, 1, 40}, {}},
-                      {{1, 200, 2, 1, 64}, {{100, 1, 99}}},
-                      {{2, 130, 4, 2, 24}, {{64, 66}, {1, 62, 2, 65}}},
-                      {{1, 330, 2, 1, 112}, {{10, 130, 190}}},
-                      {{2, 260, 2, 2, 16}, {{200, 3, 57}, {63, 1, 1, 195}}},
-                      {{1, 70, 1, 1, 128}, {std::vector<std::size_t>(70, 1)}}};
-
-std::vector<bf16> random_qkv(const Shape& n) { return converted<bf16>(random_values<float>(1, rows(n) * n.width())); }
-std::vector<bf16> random_dout(const Shape& n) {
-  return converted<bf16>(random_values<float>(2, rows(n) * out_width(n)));
-}
+const Packed cases[] = {{{1, 1, 1, 1, 16}, {}},
+                        {{2, 7, 2, 1, 8}, {}},
+                        {{1, 64, 2, 2, 64}, {}},
+                        {{2, 65, 4, 2, 32}, {}},
+                        {{1, 130, 3, 1, 128}, {}},
+                        {{1, 97, 2, 2, 80}, {}},
+                        {{1, 200, 2, 1, 96}, {}},
+                        {{1, 129, 2, 1, 40}, {}},
+                        {{1, 200, 2, 1, 64}, {{100, 1, 99}}},
+                        {{2, 130, 4, 2, 24}, {{64, 66}, {1, 62, 2, 65}}},
+                        {{1, 330, 2, 1, 112}, {{10, 130, 190}}},
+                        {{2, 260, 2, 2, 16}, {{200, 3, 57}, {63, 1, 1, 195}}},
+                        {{1, 70, 1, 1, 128}, {std::vector<std::size_t>(70, 1)}}};
 
 // The tolerances of the other kernels for bf16 (attention_test.cpp): probabilities, and their gradients, are rounded by
 // half of 2^-7 before they are multiplied, and results once more.
 TEST(AttentionOnTensorCores, MatchesFp64OnRoundedInputs) {
-  for (const Case& c : cases) {
+  for (const Packed& c : cases) {
     SCOPED_TRACE(text(c.shape));
-    const auto qkv = random_qkv(c.shape), dout = random_dout(c.shape);
-    const Exact expected = exact(c.shape, qkv, dout, c.first_keys());
-    const Attended y = forward(c.shape, qkv, c.first_keys(), Copies::late);
-    EXPECT_LT(relative_error(y.out, expected.out), bf16_tolerance);
-    EXPECT_LT(relative_error(y.lse, expected.lse), 3e-6) << "summed and kept in fp32";
-    const auto gradient = backward(c.shape, qkv, y, dout, c.first_keys(), Copies::late);
+    const auto qkv = converted<bf16>(random_qkv<float>(c.shape)), dout = converted<bf16>(random_dout<float>(c.shape));
+    const auto exact = forward(c.shape, converted<double>(qkv), c.first_keys());
+    const auto exact_gradient = backward(c.shape, converted<double>(qkv), converted<double>(dout), c.first_keys());
+    const auto y = emulated_forward(c.shape, qkv, c.first_keys(), Copies::late);
+    EXPECT_LT(relative_error(y.out, exact.out), bf16_tolerance);
+    EXPECT_LT(relative_error(y.lse, exact.lse), 3e-6) << "summed and kept in fp32";
+    const auto gradient = emulated_backward(c.shape, qkv, y, dout, c.first_keys(), Copies::late);
     // Queries, keys and values apart: their gradients differ in size.
     const std::size_t ends[] = {0, out_width(c.shape),
                                 (c.shape.query_heads + c.shape.key_value_heads) * c.shape.head_size, c.shape.width()};
@@ -168,32 +118,33 @@ TEST(AttentionOnTensorCores, MatchesFp64OnRoundedInputs) {
       std::vector<double> of_part;
       for (std::size_t i = 0; i < gradient.size(); ++i)
         if (i % c.shape.width() >= ends[part] && i % c.shape.width() < ends[part + 1])
-          found.push_back(gradient[i]), of_part.push_back(expected.gradient[i]);
+          found.push_back(gradient[i]), of_part.push_back(exact_gradient[i]);
       if (c.shape.length > 1 && c.documents.empty())
         EXPECT_LT(relative_error(found, of_part), 2 * bf16_tolerance) << "part " << part;
       else  // where each sees one key alone, queries and keys have no gradient but rounding
         EXPECT_LT(relative_error(found, of_part), part == 2 ? 2 * bf16_tolerance : INFINITY) << "part " << part;
     }
-    EXPECT_LT(relative_error(gradient, expected.gradient), 2 * bf16_tolerance);
+    EXPECT_LT(relative_error(gradient, exact_gradient), 2 * bf16_tolerance);
     // The same bits whenever copies happen.
-    const Attended early = forward(c.shape, qkv, c.first_keys(), Copies::early);
+    const auto early = emulated_forward(c.shape, qkv, c.first_keys(), Copies::early);
     EXPECT_EQ(relative_error(early.out, converted<float>(y.out)), 0);
     EXPECT_EQ(relative_error(early.lse, y.lse), 0);
-    EXPECT_EQ(
-        relative_error(backward(c.shape, qkv, y, dout, c.first_keys(), Copies::early), converted<float>(gradient)), 0);
+    EXPECT_EQ(relative_error(emulated_backward(c.shape, qkv, y, dout, c.first_keys(), Copies::early),
+                             converted<float>(gradient)),
+              0);
   }
 }
 
 // Scores of several thousand: the softmax picks single keys, and the largest one moves from tile to tile.
 TEST(AttentionOnTensorCores, LargeScoresStayFinite) {
   const Shape n{1, 200, 2, 1, 16};
-  const auto qkv = converted<bf16>(random_values<float>(1, rows(n) * n.width(), 60));
-  const auto dout = random_dout(n);
-  const Exact expected = exact(n, qkv, dout, {});
-  const Attended y = forward(n, qkv, {}, Copies::late);
-  EXPECT_LT(relative_error(y.out, expected.out), 2 * bf16_tolerance);
-  EXPECT_LT(relative_error(y.lse, expected.lse), 3e-6);
-  EXPECT_LT(relative_error(backward(n, qkv, y, dout, {}, Copies::late), expected.gradient), INFINITY);
+  const auto qkv = converted<bf16>(random_qkv<float>(n, 60)), dout = converted<bf16>(random_dout<float>(n));
+  const auto exact = forward(n, converted<double>(qkv));
+  const auto exact_gradient = backward(n, converted<double>(qkv), converted<double>(dout));
+  const auto y = emulated_forward(n, qkv, {}, Copies::late);
+  EXPECT_LT(relative_error(y.out, exact.out), 2 * bf16_tolerance);
+  EXPECT_LT(relative_error(y.lse, exact.lse), 3e-6);
+  EXPECT_LT(relative_error(emulated_backward(n, qkv, y, dout, {}, Copies::late), exact_gradient), INFINITY);
 }
 
 // Fragments of both products against sums written out; whole numbers, so exact.

@@ -1,12 +1,11 @@
 /// SPDX-License-Identifier: Apache-2.0
 #include "core/attention.hpp"
 
+#include "tests/core/attention_cases.hpp"
 #include "tests/core/finite_differences.hpp"
 
 namespace atl::test {
 namespace {
-
-using Shape = AttentionShape;
 
 // Lengths around the edges of blocks of 4 to 64 positions, head sizes that are no multiple of a vector.
 constexpr Shape shapes[] = {{1, 1, 1, 1, 8},    {2, 7, 2, 1, 12},   {3, 23, 4, 2, 8},
@@ -20,45 +19,6 @@ constexpr double bf16_forward_tolerance = bf16_tolerance;
 
 template <class T>
 constexpr double tolerance = std::is_same_v<T, double> ? 1e-12 : 3e-6;
-
-std::size_t rows(const Shape& n) { return n.sequences * n.length; }
-std::size_t out_width(const Shape& n) { return n.query_heads * n.head_size; }
-std::string text(const Shape& n) {
-  return "B " + std::to_string(n.sequences) + " T " + std::to_string(n.length) + " H " + std::to_string(n.query_heads) +
-         " K " + std::to_string(n.key_value_heads) + " D " + std::to_string(n.head_size);
-}
-
-template <class T>
-struct Attended {
-  std::vector<T> out;
-  std::vector<Accumulator<T>> lse;
-};
-
-/// Empty, or for each row the first key that it sees.
-using FirstKeys = std::vector<std::int32_t>;
-View1<const std::int32_t> on_device(const FirstKeys& first_keys) {
-  return first_keys.empty() ? View1<const std::int32_t>() : View1<const std::int32_t>(device(first_keys));
-}
-
-template <class T>
-Attended<T> forward(const Shape& n, const std::vector<T>& qkv, const FirstKeys& first_keys = {}) {
-  // NaN where nothing may be read.
-  const auto out = device(std::vector<T>(rows(n) * out_width(n), T(nan<float>)), rows(n), out_width(n));
-  const auto lse = device(std::vector<Accumulator<T>>(rows(n) * n.query_heads, nan<float>));
-  attention<T>(Exec(), n, device(qkv, rows(n), n.width()), out, lse, on_device(first_keys));
-  return {host(out), host(lse)};
-}
-
-template <class T>
-std::vector<T> backward(const Shape& n, const std::vector<T>& qkv, const std::vector<T>& dout,
-                        const FirstKeys& first_keys = {}) {
-  const auto y = forward(n, qkv, first_keys);
-  const auto dqkv = device(std::vector<T>(qkv.size(), T(nan<float>)), rows(n), n.width());
-  const auto workspace = device(std::vector<Accumulator<T>>(attention_workspace<T>(n), nan<float>));
-  attention_backward<T>(Exec(), n, device(qkv, rows(n), n.width()), device(y.out, rows(n), out_width(n)),
-                        device(dout, rows(n), out_width(n)), device(y.lse), dqkv, workspace, on_device(first_keys));
-  return host(dqkv);
-}
 
 template <class T>
 Attended<double> naive(const Shape& n, const std::vector<T>& qkv) {
@@ -88,14 +48,6 @@ Attended<double> naive(const Shape& n, const std::vector<T>& qkv) {
   return y;
 }
 
-template <class T>
-std::vector<T> random_qkv(const Shape& n, double scale = 1) {
-  return random_values<T>(1, rows(n) * n.width(), scale);
-}
-template <class T>
-std::vector<T> random_dout(const Shape& n) {
-  return random_values<T>(2, rows(n) * out_width(n));
-}
 template <class T>
 std::vector<T> slice(const std::vector<T>& all, std::size_t begin, std::size_t size) {
   return std::vector<T>(all.begin() + static_cast<std::ptrdiff_t>(begin),
@@ -218,22 +170,6 @@ TEST(AttentionGradient, MatchesFiniteDifferencesOfEachPart) {
 
 // Documents packed into sequences, as lengths that fill a sequence: of one token, ends on and around the edges of
 // blocks, documents that hide whole blocks of keys, and the same in no two sequences of a batch.
-struct Packed {
-  Shape shape;
-  std::vector<std::vector<std::size_t>> documents;  // of each sequence
-
-  FirstKeys first_keys() const {
-    FirstKeys all;
-    for (const auto& lengths : documents) {
-      std::int32_t begin = 0;
-      for (const std::size_t length : lengths) {
-        all.insert(all.end(), length, begin);
-        begin += static_cast<std::int32_t>(length);
-      }
-    }
-    return all;
-  }
-};
 const Packed packed[] = {{{2, 23, 4, 2, 8}, {{5, 1, 11, 6}, {23}}},
                          {{2, 130, 4, 2, 12}, {{64, 66}, {1, 62, 2, 65}}},
                          {{1, 200, 2, 1, 64}, {{100, 1, 99}}},

@@ -43,8 +43,8 @@ class EmulatedThread {
   }
   void copy_out(bf16* to, const bf16* from);
   void store_pair(bf16* to, std::uint32_t pair);
-  void load_matrices(std::uint32_t (&r)[4], const bf16* row);
-  void load_matrices_transposed(std::uint32_t (&r)[4], const bf16* row);
+  void load_matrices(std::uint32_t (&r)[4], const bf16* row) { load(r, row, false); }
+  void load_matrices_transposed(std::uint32_t (&r)[4], const bf16* row) { load(r, row, true); }
   void multiply(float (&c)[4], const std::uint32_t (&a)[4], std::uint32_t b0, std::uint32_t b1);
   float shuffle_xor(float value, int mask);
   std::uint32_t pack(float low, float high) const {
@@ -59,6 +59,7 @@ class EmulatedThread {
     bool known;
   };
   static void perform(const Copy& copy);
+  void load(std::uint32_t (&r)[4], const bf16* row, bool transposed);
   void finish_groups(std::size_t all_but);
 
   EmulatedBlock& block_;
@@ -163,17 +164,10 @@ inline void EmulatedThread::store_pair(bf16* to, std::uint32_t pair) {
   std::memcpy(static_cast<void*>(to), &pair, 4);
 }
 
-inline void EmulatedThread::load_matrices(std::uint32_t (&r)[4], const bf16* row) {
+inline void EmulatedThread::load(std::uint32_t (&r)[4], const bf16* row, bool transposed) {
   EmulatedBlock::Operands mine;
   mine.row = row;
-  mine = block_.together(number_, EmulatedBlock::Kind::load, mine);
-  std::copy(mine.words.begin(), mine.words.begin() + 4, r);
-}
-
-inline void EmulatedThread::load_matrices_transposed(std::uint32_t (&r)[4], const bf16* row) {
-  EmulatedBlock::Operands mine;
-  mine.row = row;
-  mine = block_.together(number_, EmulatedBlock::Kind::load_transposed, mine);
+  mine = block_.together(number_, transposed ? EmulatedBlock::Kind::load_transposed : EmulatedBlock::Kind::load, mine);
   std::copy(mine.words.begin(), mine.words.begin() + 4, r);
 }
 
