@@ -118,6 +118,66 @@ TEST(Tokenizer, WhatIsNotSupportedIsRefusedByItsKey) {
   EXPECT_NE(with("llama3", regex, "\\p{Nope}").find("'\\p{Nope}'"), std::string::npos);
 }
 
+std::vector<std::string> pieces(const Pattern& pattern, const std::string& text) {
+  PatternScratch scratch;
+  std::vector<std::string> all;
+  std::size_t done = 0;
+  const auto piece = [&](std::size_t end) {
+    if (end > done) all.push_back(text.substr(done, end - done));
+    done = end;
+  };
+  while (const auto found = pattern.find(scratch, text, done)) {
+    piece(found->begin);
+    piece(found->end);
+  }
+  piece(text.size());
+  return all;
+}
+
+// tests/fixtures/make_tokenizers.py: (?i) reaches over alternatives to the end of its group.
+TEST(Tokenizer, PatternsSplitAsTheLibrarySplits) {
+  const json expected = fixture("patterns");
+  const std::vector<std::string> texts = expected.at("texts");
+  for (const auto& [regex, splits] : expected.at("patterns").items()) {
+    const Pattern pattern = Pattern::regex(regex, "here");
+    for (std::size_t i = 0; i < texts.size(); ++i)
+      EXPECT_EQ(pieces(pattern, texts[i]), splits[i].get<std::vector<std::string>>()) << regex << " in " << texts[i];
+  }
+}
+
+TEST(Tokenizer, WhatWouldSplitOtherwiseWithoutCaseIsRefused) {
+  const auto refused_for = [](const std::string& regex) {
+    return message_of<DataError>([&] { Pattern::regex(regex, "here"); });
+  };
+  for (const auto& [regex, what] : std::vector<std::pair<std::string, std::string>>{
+           {"(?i)strasse", "st"},
+           {"a(?i:f|o(f)i)", "fi"},
+           {"(?i:\\u00df)", "\\u"},
+           {"(?i)ß", "a letter beyond ASCII"},
+           {"(?i)[é]", "a letter beyond ASCII"},
+           {"(?i)[\\p{L}]", "\\p{L}"},
+           {"(?i)\\p{Lu}", "\\p{Lu}"},
+           {"(?i)[\\D]", "\\D"}})
+    EXPECT_NE(refused_for(regex).find("'" + what + " under (?i)'"), std::string::npos) << refused_for(regex);
+  EXPECT_NE(refused_for("a)b").find("')"), std::string::npos);
+  EXPECT_NO_THROW(Pattern::regex("(?i:a)ss|[^ß]\\p{Lu}", "here"));  // where case counts
+}
+
+// Reordering by exchanges would take minutes.
+TEST(Tokenizer, LongRunsOfMarksAreOrderedFast) {
+  constexpr int n = 200'000;
+  std::string text = "a", expected = "\u00e1";
+  for (int i = 0; i < n; ++i) text += "\u0301\u0327";
+  for (int i = 0; i < n; ++i) expected += "\u0327";
+  for (int i = 1; i < n; ++i) expected += "\u0301";
+  EXPECT_TRUE(nfc(text) == expected);
+  std::string decomposing, in_order;  // U+0F73 is U+0F71 U+0F72, of classes 129 and 130
+  for (int i = 0; i < n; ++i) decomposing += "\u0f73";
+  for (int i = 0; i < n; ++i) in_order += "\u0f71";
+  for (int i = 0; i < n; ++i) in_order += "\u0f72";
+  EXPECT_TRUE(nfc(decomposing) == in_order);
+}
+
 TEST(Tokenizer, WrongFilesAreRefused) {
   auto file = fixture("gpt2");
   file["model"]["vocab"].erase("\u0120");
