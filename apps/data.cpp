@@ -151,6 +151,7 @@ void print(const Json& found) {
     fmt::print("\n");
   }
   const Json& ids = found.at("ids");
+  if (found.at("tokens") == 0) return;
   fmt::print("  ids {} to {} (at position {}), {} different{}\n", ids.at("least").get<std::int64_t>(),
              ids.at("most").get<std::int64_t>(), ids.at("position_of_most").get<std::int64_t>(),
              ids.at("distinct").get<std::int64_t>(),
@@ -198,6 +199,7 @@ int run_verify(const Arguments& arguments) {
       const Source source = open_tokens(path, arguments.raw_type);
       const Scan whole = scan(*source);
       source->check(whole);
+      if (source->tokens() == 0) throw DataError(path + ": holds no token");
       if (arguments.vocab_size > 0) require_vocabulary(*source, whole.largest, arguments.vocab_size);
       all.push_back({{"path", path},
                      {"tokens", source->tokens()},
@@ -229,17 +231,19 @@ void add_data(CLI::App& program, Command& chosen) {
     return command;
   };
   CLI::App* inspect = add("inspect", "Counts, lengths of documents, ids, and how the tokens begin");
-  inspect->add_option("--end-of-document", arguments->end_of_document,
-                      "Id of the token that ends a document, where the format does not tell: 50256 of GPT-2");
+  inspect
+      ->add_option("--end-of-document", arguments->end_of_document,
+                   "Id of the token that ends a document, where the format does not tell: 50256 of GPT-2")
+      ->check(not_negative());
   inspect->add_option("--tokenizer", arguments->tokenizer,
                       "bytes, or a tokenizer.json, to show tokens as text; default: that of the token file, where the "
                       "tokenizer.json that tokenize wrote lies beside it");
   inspect->add_option("--sample", arguments->sample, "Tokens to show from the start")
-      ->check(CLI::NonNegativeNumber)
+      ->check(not_negative())
       ->capture_default_str();
   inspect->callback([arguments, &chosen] { chosen = [arguments] { return run_inspect(*arguments); }; });
   CLI::App* verify = add("verify", "Read everything: checksums, indices, ids; exit code 3 at the first fault");
-  verify->add_option("--vocab-size", arguments->vocab_size, "Ids must be below it")->check(CLI::PositiveNumber);
+  verify->add_option("--vocab-size", arguments->vocab_size, "Ids must be below it")->check(positive());
   verify->callback([arguments, &chosen] { chosen = [arguments] { return run_verify(*arguments); }; });
 }
 

@@ -13,6 +13,9 @@
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
+#include <algorithm>
+#include <cmath>
+
 namespace atl {
 
 namespace {
@@ -105,16 +108,20 @@ int evaluate_model(const Arguments& arguments, const Subject& subject, const Run
   const auto source = open_source(config.data.eval, config, subject.info.config.vocab_size, false, world);
   ShardedParameters<T> parameters(llama_units(subject.info.config), *shard, *replica, AfterForward::reshard);
   collectively(world, [&] { load_model(subject.model, parameters); });
+  const std::int64_t step = arguments.stride > 0 ? arguments.stride : config.data.sequence_length;
+  const std::int64_t windows = source->tokens() / step + 1;  // at most
   const std::int64_t micro_batch =
-      arguments.micro_batch > 0 ? arguments.micro_batch : std::max<std::int64_t>(1, 4096 / config.data.sequence_length);
+      std::min(windows, arguments.micro_batch > 0 ? arguments.micro_batch
+                                                  : std::max<std::int64_t>(1, 4096 / config.data.sequence_length));
+  const std::int64_t limit = arguments.batches < windows ? arguments.batches * micro_batch : 0;
   Llama<T> model(subject.info.config,
                  {micro_batch, config.data.sequence_length, Recompute::block, config.train.loss_chunk,
                   config.data.documents.packing},
                  parameters);
   std::optional<EvaluationSource> evaluation;
   collectively(world, [&] {
-    evaluation.emplace(source, config.data.sequence_length, world.size(), world.rank(), micro_batch,
-                       arguments.batches * micro_batch, arguments.stride, config.data.documents);
+    evaluation.emplace(source, config.data.sequence_length, world.size(), world.rank(), micro_batch, limit,
+                       arguments.stride, config.data.documents);
   });
   std::int64_t byte_tokens = 0;  // targets that are a byte, where tokens are bytes
   const Evaluation result = evaluate<T>(exec, model, world, evaluation->micro_batches(), [&](std::int64_t i) {
@@ -123,6 +130,10 @@ int evaluate_model(const Arguments& arguments, const Subject& subject, const Run
     return batch;
   });
   byte_tokens = world.sum(byte_tokens);
+  if (!std::isfinite(result.loss))
+    throw CollectiveError(fmt::format("{}: its loss on {} is {}: it has weights that are not finite, or far too large",
+                                      subject.model, config.data.eval, result.loss),
+                          ExitCode::data);
   const auto [bytes, unknown] = bytes_of(config, *source, byte_tokens, result.tokens);
 
   if (world.rank() == 0) {
@@ -191,23 +202,22 @@ void add_eval(CLI::App& program, Command& chosen) {
                       "Token data, or \"synthetic\"; default: what the run was evaluated on");
   add_raw_type(*command, arguments->raw_type);
   command->add_option("--sequence-length", arguments->sequence_length, "Tokens of a window; default: those of the run")
-      ->check(CLI::PositiveNumber);
+      ->check(positive());
   command
       ->add_option("--stride", arguments->stride,
                    "Windows begin every so many tokens: each token is counted once, with at least the windows' length "
                    "less the stride as context; default: the length")
-      ->check(CLI::PositiveNumber);
+      ->check(positive());
   command->add_option("--packing", arguments->packing, "Where attention may go; default: as the run")
       ->transform(choices_of<Packing>({{"concatenate", Packing::concatenate}, {"documents", Packing::documents}}))
       ->type_name("concatenate|documents");
   command
       ->add_option("--end-of-document", arguments->end_of_document,
                    "Id of the token that ends each document, in data without an index; default: that of the run")
-      ->check(CLI::NonNegativeNumber);
+      ->check(not_negative());
   command->add_option("--batches", arguments->batches, "Only the first micro-batches; default: all data")
-      ->check(CLI::PositiveNumber);
-  command->add_option("--micro-batch", arguments->micro_batch, "Sequences a rank evaluates at once")
-      ->check(CLI::PositiveNumber);
+      ->check(positive());
+  command->add_option("--micro-batch", arguments->micro_batch, "Sequences a rank evaluates at once")->check(positive());
   add_precision(*command, arguments->precision);
   command->add_flag("--json", arguments->json, "Print the result as JSON");
   command->callback([arguments, &chosen] { chosen = [arguments] { return run(*arguments); }; });

@@ -80,8 +80,8 @@ void add_export(CLI::App& program, Command& chosen) {
   command
       ->add_option("--max-shard-size", arguments->options.max_shard_bytes,
                    "Bytes of a file, as 5GB or 500MB (or GiB, MiB); larger models get several and an index")
-      ->transform(CLI::AsSizeValue(true).description(""))
-      ->check(CLI::PositiveNumber.description(""))
+      ->transform(size_in_bytes())
+      ->check(positive().description(""))
       ->type_name("SIZE")
       ->default_str("5GB");
   command->add_option("--tokenizer", arguments->options.tokenizer,

@@ -7,6 +7,7 @@
 #include "apps/text_codec.hpp"
 #include "io/config/run_config.hpp"
 #include "io/data/tokenizer_of_data.hpp"
+#include "io/huggingface/companion_files.hpp"
 #include "io/report/run_log.hpp"
 #include "io/saved_model.hpp"
 
@@ -39,8 +40,8 @@ struct Arguments {
 std::string tokenizer_of(const Arguments& arguments, const std::string& model, const ModelInfo& info) {
   namespace fs = std::filesystem;
   if (!arguments.tokenizer.empty()) return arguments.tokenizer;
-  const fs::path folder = fs::is_directory(model) ? fs::path(model) : fs::path(model).parent_path();
-  if (fs::exists(folder / "tokenizer.json")) return (folder / "tokenizer.json").string();
+  if (const fs::path beside = fs::path(folder_of_companions(model)) / "tokenizer.json"; fs::exists(beside))
+    return beside.string();
   if (const std::string name = tokenizer_of_data(info.eval); !name.empty()) return name;
   throw ConfigError(fmt::format("{} does not say its tokenizer{}; give --tokenizer bytes, a tokenizer.json, or ids",
                                 model, info.eval == synthetic_data ? " (it learnt the synthetic language: ids)" : ""));
@@ -49,6 +50,8 @@ std::string tokenizer_of(const Arguments& arguments, const std::string& model, c
 std::vector<std::string> read_prompts(const Arguments& arguments) {
   std::vector<std::string> prompts = arguments.prompts;
   for (const std::string& path : arguments.prompt_files) {
+    if (path != "-" && std::filesystem::is_directory(path))
+      throw ConfigError(fmt::format("--prompt-file {}: is a folder; name a file with a prompt", path));
     std::ifstream file;
     if (path != "-") file.open(path, std::ios::binary);
     std::istream& in = path == "-" ? std::cin : file;
@@ -57,6 +60,29 @@ std::vector<std::string> read_prompts(const Arguments& arguments) {
   }
   if (prompts.empty()) prompts.emplace_back();  // a document from its beginning
   return prompts;
+}
+
+/// Where a sequence ends: what the files beside the model say, or those beside its tokenizer, as transformers does; or
+/// else what the tokenizer itself says. --stop-token adds to it.
+std::vector<std::int32_t> stop_tokens_of(const Arguments& arguments, const std::string& model,
+                                         const std::string& tokenizer, const TextCodec& codec,
+                                         std::int64_t vocab_size) {
+  std::vector<std::int32_t> stops = arguments.generate.stop_tokens;
+  for (const std::int32_t id : stops)
+    if (id < 0 || id >= vocab_size)
+      throw ConfigError(
+          fmt::format("--stop-token {} is no token of the model; its ids are in [0, {})", id, vocab_size));
+  std::vector<std::int64_t> said = end_tokens_beside(folder_of_companions(model));
+  if (said.empty() && std::filesystem::is_regular_file(tokenizer))
+    said = end_tokens_beside(folder_of_companions(tokenizer));
+  if (said.empty()) said.assign(codec.end_tokens.begin(), codec.end_tokens.end());
+  for (const std::int64_t id : said) {
+    if (id >= 0 && id < vocab_size)
+      stops.push_back(static_cast<std::int32_t>(id));
+    else
+      spdlog::warn("eos_token_id {} of {} is no token of the model, whose ids are in [0, {})", id, model, vocab_size);
+  }
+  return stops;
 }
 
 /// What all ranks are told by rank 0, which alone reads.
@@ -174,6 +200,8 @@ Task make_task(Arguments& arguments, const Communicator& world) {
     const std::string tokenizer = tokenizer_of(arguments, task.model, task.info);
     task.ids = tokenizer == "ids";
     task.codec = make_text_codec(tokenizer, task.info.config.vocab_size);
+    arguments.generate.stop_tokens =
+        stop_tokens_of(arguments, task.model, tokenizer, task.codec, task.info.config.vocab_size);
   });
   nlohmann::json read = nlohmann::json::array();
   collectively(world, [&] {
@@ -212,8 +240,6 @@ int run(Arguments arguments) {
       const Communicator world(runtime.world());
       if (arguments.greedy) arguments.generate.sampling.temperature = 0;
       task = make_task(arguments, world);
-      auto& stops = arguments.generate.stop_tokens;
-      stops.insert(stops.end(), task.codec.stop_tokens.begin(), task.codec.stop_tokens.end());
     }
     switch (arguments.precision) {
       case Precision::fp64:
@@ -252,16 +278,16 @@ void add_generate(CLI::App& program, Command& chosen) {
   command
       ->add_option("--max-tokens", arguments->max_tokens,
                    "New tokens at most; default: 256, or as many as the model has positions")
-      ->check(CLI::PositiveNumber);
+      ->check(positive());
   command->add_option("--samples", arguments->generate.samples, "Continuations of each prompt")
       ->capture_default_str()
-      ->check(CLI::PositiveNumber);
+      ->check(positive());
   command->add_option("--temperature", sampling.temperature, "Divides the logits; 0 is greedy")->capture_default_str();
   command->add_flag("--greedy", arguments->greedy, "Always the most probable token");
   command->add_option("--top-k", sampling.top_k, "Draw from the k most probable tokens; 0: all")->capture_default_str();
   command->add_option("--top-p", sampling.top_p, "Draw from the fewest tokens that have this probability together")
       ->capture_default_str();
-  command->add_option("--seed", sampling.seed, "Of the draws")->capture_default_str();
+  command->add_option("--seed", sampling.seed, "Of the draws")->check(not_negative())->capture_default_str();
   command->add_option("--stop-token", arguments->generate.stop_tokens, "Also end at this token id")
       ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll)
       ->expected(1);

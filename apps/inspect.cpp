@@ -2,6 +2,7 @@
 /// SPDX-License-Identifier: Apache-2.0
 #include "apps/commands.hpp"
 #include "apps/inspect_checkpoint.hpp"
+#include "apps/shared_options.hpp"
 #include "apps/subject.hpp"
 #include "io/checkpoint/reader.hpp"
 #include "io/checkpoint/run_checkpoints.hpp"
@@ -264,7 +265,7 @@ void add_inspect(CLI::App& program, Command& chosen) {
       "A run configuration, a Hugging Face config.json, a model file, a run folder, or a checkpoint");
   command->add_option("--preset", arguments->preset, "A preset instead: tiny, 125m, 1b, 8b or 70b")->excludes(subject);
   command->add_option("--ranks", arguments->ranks, "Ranks of the run; default: the fewest that [parallel] allows")
-      ->check(CLI::PositiveNumber);
+      ->check(positive());
   command
       ->add_option("--set", arguments->overrides,
                    "Override a key of the run configuration: --set train.batch=64; may be repeated")

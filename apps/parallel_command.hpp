@@ -9,12 +9,23 @@
 #include <chrono>
 #include <cstdio>
 #include <functional>
+#include <new>
+#include <string>
 #include <thread>
 
 namespace atl {
 
 /// What becomes of a launcher_mismatch: an error, or the business of the subcommand.
 enum class Launch { must_match, may_differ };
+
+/// Kokkos says which array did not fit; here is what to do about it.
+inline std::string with_advice(const std::string& what) {
+  if (what.find("failed to allocate memory") == std::string::npos && what != std::bad_alloc().what()) return what;
+  return "not enough memory: smaller micro-batches (train.micro_batch, --micro-batch), shorter sequences, or more "
+         "ranks "
+         "need less; atoll inspect shows what takes it (" +
+         what.substr(0, what.find('\n')) + ")";
+}
 
 /// Starts MPI and Kokkos, runs `work`, ends both. An error that all ranks share (CollectiveError, or GroupError of the
 /// one group) is told by rank 0 and ends every rank in order with its exit code; any other ends the whole job at once,
@@ -47,7 +58,7 @@ inline int on_all_ranks(const std::function<int(const Runtime&)>& work, Launch l
   } catch (const Error& error) {
     abort_job(error.what(), error.code());
   } catch (const std::exception& error) {
-    abort_job(error.what(), ExitCode::failure);
+    abort_job(with_advice(error.what()), ExitCode::failure);
   }
 }
 

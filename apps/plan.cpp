@@ -1,6 +1,7 @@
 /// `atoll plan`: what every strategy would cost on a machine, before anything runs. SPDX-License-Identifier: Apache-2.0
 #include "apps/commands.hpp"
 #include "apps/plan_report.hpp"
+#include "apps/shared_options.hpp"
 #include "apps/subject.hpp"
 #include "core/errors.hpp"
 #include "io/data/step_schedule.hpp"
@@ -159,12 +160,10 @@ void add_plan(CLI::App& program, Command& chosen) {
                                       "A run configuration, a Hugging Face config.json, a model file, or a run folder");
   command->add_option("--preset", arguments->preset, "A preset instead: tiny, 125m, 1b, 8b or 70b")->excludes(subject);
   command->add_option("--system", arguments->system, "A system's name, or a profile of its own (a .toml file)");
-  command->add_option("--nodes", arguments->nodes, "Nodes of the run; default: all of the system")
-      ->check(CLI::PositiveNumber);
-  command->add_option("--ranks-per-node", arguments->ranks_per_node, "Instead of the system's")
-      ->check(CLI::PositiveNumber);
+  command->add_option("--nodes", arguments->nodes, "Nodes of the run; default: all of the system")->check(positive());
+  command->add_option("--ranks-per-node", arguments->ranks_per_node, "Instead of the system's")->check(positive());
   const auto option = [&](const char* name, double& value, const char* text) {
-    command->add_option(name, value, text)->check(CLI::NonNegativeNumber);
+    command->add_option(name, value, text)->check(not_negative());
   };
   option("--intra-latency", arguments->intra_latency, "Seconds of a short message inside a node");
   option("--intra-bandwidth", arguments->intra_bandwidth, "Bytes per second that each rank sends inside its node");
@@ -173,10 +172,8 @@ void add_plan(CLI::App& program, Command& chosen) {
   option("--flops", arguments->flops, "Operations per second that a rank really reaches");
   option("--compute-seconds", arguments->compute_seconds,
          "Instead of that: measured seconds of forward and backward of one micro-batch");
-  command->add_option("--micro-batch", arguments->micro_batch, "Sequences a rank computes at once")
-      ->check(CLI::PositiveNumber);
-  command->add_option("--every", arguments->every, "H: optimizer steps between two averages")
-      ->check(CLI::PositiveNumber);
+  command->add_option("--micro-batch", arguments->micro_batch, "Sequences a rank computes at once")->check(positive());
+  command->add_option("--every", arguments->every, "H: optimizer steps between two averages")->check(positive());
   command
       ->add_option("--transport", arguments->transport,
                    "mpi: atoll's collectives over MPI; ring: rings over all network cards, as NCCL's")
@@ -191,7 +188,7 @@ void add_plan(CLI::App& program, Command& chosen) {
                    "inter.cards=2; may be repeated")
       ->take_all()
       ->allow_extra_args(false);
-  command->add_option("--rows", arguments->rows, "Rows to print")->check(CLI::PositiveNumber);
+  command->add_option("--rows", arguments->rows, "Rows to print")->check(positive());
   command->add_flag("--paper", arguments->paper, "The experiment of arXiv:2609.20359, beside what it reports");
   command->add_option("--plot", arguments->plot, "Write a plot of the strategies' scaling to this SVG file");
   command->add_flag("--json", arguments->json, "Print all rows as JSON");

@@ -5,19 +5,60 @@
 #include "io/data/token_array.hpp"
 
 #include <CLI/CLI.hpp>
+#include <fmt/format.h>
 
-#include <map>
 #include <optional>
 #include <string>
+#include <type_traits>
+#include <utility>
+#include <vector>
 
 namespace atl {
 
-/// Names for the values of an enum; the help shows `type_name` and no more.
+/// The parser's own validators of ranges and names print limits of 300 digits, and numbers of enums.
+namespace detail {
+inline CLI::Validator number_that(bool (*holds)(double), const char* wanted, const char* name) {
+  return CLI::Validator(
+      [=](std::string& text) {
+        double value = 0;
+        const bool good = CLI::detail::lexical_cast(text, value) && holds(value);
+        return good ? std::string() : fmt::format("{} is not {}", text, wanted);
+      },
+      name);
+}
+}  // namespace detail
+inline CLI::Validator positive() {
+  return detail::number_that([](double value) { return value > 0; }, "a number above 0", "POSITIVE");
+}
+inline CLI::Validator not_negative() {
+  return detail::number_that([](double value) { return value >= 0; }, "a number from 0 on", "NONNEGATIVE");
+}
+
+/// Names for the values of an enum.
 template <class T>
-CLI::CheckedTransformer choices_of(const std::map<std::string, T>& names) {
-  CLI::CheckedTransformer choices(names);
-  choices.description("");
-  return choices;
+CLI::Validator choices_of(std::vector<std::pair<std::string, T>> names) {
+  return CLI::Validator(
+      [names = std::move(names)](std::string& text) {
+        std::vector<std::string> known;
+        for (const auto& [name, value] : names) {
+          if (name == text) {
+            text = std::to_string(static_cast<std::underlying_type_t<T>>(value));
+            return std::string();
+          }
+          known.push_back(name);
+        }
+        return fmt::format("{} is none of {}", text, fmt::join(known, ", "));
+      },
+      "");
+}
+
+/// Bytes, as 5GB or 500MiB.
+inline CLI::Validator size_in_bytes() {
+  return CLI::Validator(
+      [size = CLI::AsSizeValue(true)](std::string& text) {
+        return text.find('-') == std::string::npos ? size(text) : fmt::format("{} is not a size above 0", text);
+      },
+      "");
 }
 
 /// As data.raw_type of a run.

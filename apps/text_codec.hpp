@@ -11,7 +11,7 @@ namespace atl {
 
 /// A tokenizer as generation uses it.
 struct TextCodec {
-  std::vector<std::int32_t> stop_tokens;  ///< end of document
+  std::vector<std::int32_t> end_tokens;  ///< those that end a document, of the tokenizer itself
   /// A prompt: the text, begun as a document but not ended. ConfigError where it is not text of this kind.
   std::function<std::vector<std::int32_t>(const std::string&)> encode;
   /// Valid UTF-8: bytes that are no characters become U+FFFD. Special tokens, and ids above the vocabulary, are left

@@ -27,8 +27,8 @@ struct Arguments {
   bool json = false;
 };
 
-void warn(const LeftOut& files, const char* reason) {
-  if (files.count > 0) spdlog::warn("{} files left out: {} (first: {})", files.count, reason, files.example);
+void warn(const char* what, const LeftOut& left, const char* reason) {
+  if (left.count > 0) spdlog::warn("{} {} left out: {} (first: {})", left.count, what, reason, left.example);
 }
 
 void print(const char* side, const TokenizedFile& file) {
@@ -73,10 +73,10 @@ int run(const Arguments& arguments) {
   });
   if (progress) progress->clear();
 
-  warn(result.invalid, "not UTF-8 text, or not the JSON asked for");
-  warn(result.compressed, "compressed; decompress them first");
-  warn(result.empty, "empty");
-  warn(result.duplicate, "reached twice");
+  warn("documents", result.invalid, "not UTF-8 text, or not the JSON asked for");
+  warn("files", result.compressed, "compressed; decompress them first");
+  warn("documents", result.empty, "empty");
+  warn("files", result.duplicate, "reached twice");
   if (result.split_inside_document) {
     spdlog::warn("there is one document only: its end, {} bytes, is the evaluation text", result.eval.bytes);
   }
@@ -109,7 +109,9 @@ void add_tokenize(CLI::App& program, Command& chosen) {
   command->add_option("-o,--output", options.output, "Folder for train.h5 and eval.h5")->required();
   command->add_option("--eval-fraction", options.eval_fraction, "Share of the documents for evaluation; 0: none")
       ->capture_default_str();
-  command->add_option("--seed", options.seed, "Seed of the split into training and evaluation")->capture_default_str();
+  command->add_option("--seed", options.seed, "Seed of the split into training and evaluation")
+      ->check(not_negative())
+      ->capture_default_str();
   command->add_option("--extensions", options.extensions, "Of a folder, only files that end so: .txt,.rst,.html")
       ->delimiter(',')
       ->allow_extra_args(false);  // or it would take the inputs that follow it

@@ -98,12 +98,12 @@ class Reader {
 
 /// transformers 4 writes `rope_scaling` beside `rope_theta`, transformers 5 both in `rope_parameters`.
 void read_rope(const Reader& file, LlamaConfig& config) {
-  const bool newer = file.find("rope_parameters") != nullptr;
-  if (newer && file.find("rope_scaling") != nullptr)
-    file.refuse("rope_scaling", "one of rope_parameters and rope_scaling");
+  const json *newer = file.find("rope_parameters"), *older = file.find("rope_scaling");
+  if (newer != nullptr && older != nullptr && *newer != *older)
+    file.refuse("rope_scaling", "the same as rope_parameters, or one of them");
   config.rope_theta = file.number("rope_theta", 10000.0);
-  const char* key = newer ? "rope_parameters" : "rope_scaling";
-  if (file.find(key) == nullptr) return;
+  const char* key = newer != nullptr ? "rope_parameters" : "rope_scaling";
+  if (file.find(key) == nullptr || (older != nullptr && older->empty())) return;  // {} is none to Hugging Face
 
   const Reader rope = file.object(key);
   const double theta = rope.number("rope_theta", config.rope_theta);
@@ -112,7 +112,7 @@ void read_rope(const Reader& file, LlamaConfig& config) {
   config.rope_theta = theta;
   rope.only("partial_rotary_factor", 1.0);
   const char* type_key = rope.find("rope_type") != nullptr || rope.find("type") == nullptr ? "rope_type" : "type";
-  const std::string type = newer && rope.find(type_key) == nullptr ? "default" : rope.text(type_key);
+  const std::string type = newer != nullptr && rope.find(type_key) == nullptr ? "default" : rope.text(type_key);
   RopeScaling& scaling = config.rope_scaling;
   if (type == "linear") {
     scaling.kind = RopeScaling::Kind::linear;
@@ -170,7 +170,8 @@ LlamaConfig parse_hugging_face_config(const std::string& json_text, const std::s
     read_mistral(file);
   else if (type != "llama")
     file.refuse("model_type", "\"llama\" or \"mistral\"");
-  file.only("hidden_act", "silu");
+  if (const json* activation = file.find("hidden_act"); activation != nullptr && *activation != "swish")
+    file.only("hidden_act", "silu");  // two names of one function
   file.only("attention_bias", false);
   file.only("mlp_bias", false);
   file.only("attention_dropout", 0.0);

@@ -257,7 +257,7 @@ void add_data(ConfigTable& table, DataOptions& data) {
                 "Of a mixture: what share of the sequences each path of train is to have, in any unit; by "
                 "their sizes where not given.");
   weights.type = "array of numbers";
-  weights.limits = "above 0";
+  weights.limits = "above 0, at most 1e15";
   weights.absent = json::array();
   weights.get = [&data] { return json(data.weights); };
   weights.set = [&data](const json& value) {
@@ -267,7 +267,7 @@ void add_data(ConfigTable& table, DataOptions& data) {
       if (!entry.is_number()) throw WrongValue("is not an array of numbers");
       const double weight = entry.get<double>();
       if (!(weight > 0 && weight <= 1e15))
-        throw WrongValue("is out of range; each must be above 0 (leave a path out of data.train to give it none)");
+        throw WrongValue("is out of range; each must be above 0 and at most 1e15 (leave a path out of data.train to give it none)");
       read.push_back(weight);
     }
     data.weights = read;

@@ -9,6 +9,8 @@
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
+#include <algorithm>
+#include <charconv>
 #include <optional>
 #include <vector>
 
@@ -81,6 +83,34 @@ class FieldReader : public nlohmann::json_sax<nlohmann::json> {
   bool wanted_ = false;
 };
 
+/// Four hexadecimal digits at `at`, or -1.
+int code_unit(std::string_view text, std::size_t at) {
+  int unit = 0;
+  if (at + 4 > text.size()) return -1;
+  const auto [end, error] = std::from_chars(text.data() + at, text.data() + at + 4, unit, 16);
+  return error == std::errc() && end == text.data() + at + 4 && unit >= 0 ? unit : -1;
+}
+
+/// The line with every escaped half of a surrogate pair that lacks the other half made \\ufffd; empty if there is none.
+/// Programs that escape text cut between the halves write them.
+std::string with_pairs_only(std::string_view line) {
+  std::string mended;
+  for (std::size_t i = line.find('\\'); i != std::string_view::npos; i = line.find('\\', i)) {
+    const int unit = line.substr(i, 2) == "\\u" ? code_unit(line, i + 2) : -1;
+    if (unit < 0xd800 || unit > 0xdfff) {
+      i += 2;
+      continue;
+    }
+    const int low =
+        unit < 0xdc00 && line.substr(std::min(i + 6, line.size()), 2) == "\\u" ? code_unit(line, i + 8) : -1;
+    const bool pair = low >= 0xdc00 && low <= 0xdfff;
+    if (!pair && mended.empty()) mended = line;
+    if (!pair) mended.replace(i, 6, "\\ufffd");
+    i += pair ? 12 : 6;
+  }
+  return mended;
+}
+
 }  // namespace
 
 bool is_json_lines(const std::string& path, const TextLayout& layout) {
@@ -127,15 +157,20 @@ void JsonLines::line(std::string_view text) {
     return std::string_view(clean);
   };
   if (layout_.replace_invalid) text = make_clean(text);
+  const std::string pairs_only = with_pairs_only(text);
+  if (layout_.replace_invalid && !pairs_only.empty()) text = pairs_only;
   FieldReader reader(layout_.field);
   nlohmann::json::sax_parse(text, &reader);
   const std::string place = fmt::format("{}:{}", name_, number_);
+  constexpr const char* advice = "(--invalid replace makes it U+FFFD)";
+  if (!reader.fault.empty() && !layout_.replace_invalid && !pairs_only.empty())
+    reader.fault = fmt::format("has half of a surrogate pair, which is no character {}", advice);
   if (reader.fault.empty() && !reader.value) reader.fault = reader.missing();
   if (reader.fault.empty() && reader.value->find('\0') != std::string::npos) {  // written as \u0000
     if (layout_.replace_invalid)
       reader.value = std::string(make_clean(*reader.value));
     else
-      reader.fault = fmt::format("has a zero byte in its '{}'", layout_.field);
+      reader.fault = fmt::format("has U+0000, a zero byte, in its '{}' {}", layout_.field, advice);
   }
   if (!reader.fault.empty()) return visitor_.broken_line(place + ": " + reader.fault);
   visitor_.text(*reader.value);

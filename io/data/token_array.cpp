@@ -6,6 +6,7 @@
 
 #include <fmt/core.h>
 
+#include <algorithm>
 #include <bit>
 #include <cstring>
 #include <limits>
@@ -16,7 +17,8 @@ namespace {
 
 static_assert(std::endian::native == std::endian::little, "token arrays are little-endian, and so must the machine be");
 
-constexpr std::uint64_t block_bytes = 4u << 20;  // of one read of a scan, and of the checksum
+constexpr std::uint64_t block_bytes = 4u << 20;                         // of one read of a scan, and of the checksum
+constexpr std::int32_t magic_gpt2 = 20240520, magic_llama3 = 20240801;  // of llm.c: uint16 and uint32
 constexpr std::int64_t largest_id = std::numeric_limits<std::int32_t>::max();
 
 template <class F>
@@ -109,8 +111,9 @@ Scan TokenArray::scan(std::int64_t share, std::int64_t shares) const {
       if (static_cast<std::int64_t>(*least) < 0)
         throw DataError(
             fmt::format("{}: {} at position {} is not a token id", name(), *least, begin + (least - buffer.begin())));
-      const auto id = static_cast<std::int64_t>(*largest);
-      if (id > found.largest.id) found.largest = {id, begin + (largest - buffer.begin())};
+      if (const auto id = static_cast<std::int64_t>(*largest);
+          id > found.largest.id)  // minmax finds the last of equals
+        found.largest = {id, begin + (std::find(buffer.begin(), largest, *largest) - buffer.begin())};
     }
   });
   return found;
@@ -120,7 +123,7 @@ bool is_llm_c(std::string_view start) {
   std::int32_t head[2] = {};
   if (start.size() < sizeof head) return false;
   std::memcpy(head, start.data(), sizeof head);
-  return (head[0] == 20240520 && head[1] == 1) || (head[0] == 20240801 && head[1] == 7);
+  return head[0] == magic_gpt2 || head[0] == magic_llama3;
 }
 
 ArrayPlace llm_c_array(const ByteFile& file) {
@@ -128,8 +131,12 @@ ArrayPlace llm_c_array(const ByteFile& file) {
   if (file.size() < header)
     throw DataError(
         fmt::format("{}: begins as llm.c's files do, but ends in its header of {} bytes", file.path(), header));
-  const ArrayPlace place{file.value<std::int32_t>(4) == 1 ? TokenType::u16 : TokenType::u32, header,
-                         file.value<std::uint32_t>(8)};
+  const bool narrow = file.value<std::int32_t>(0) == magic_gpt2;
+  const std::int32_t version = file.value<std::int32_t>(4), known = narrow ? 1 : 7;
+  if (version != known)
+    throw DataError(fmt::format("{}: llm.c's header has version {}; of this kind ({}) only version {} is known",
+                                file.path(), version, file.value<std::int32_t>(0), known));
+  const ArrayPlace place{narrow ? TokenType::u16 : TokenType::u32, header, file.value<std::uint32_t>(8)};
   if (file.size() - header != place.count * size_of(place.type))
     throw DataError(
         fmt::format("{}: llm.c's header says {} tokens of {} bytes, but {} bytes follow it; copy or write "

@@ -41,7 +41,7 @@ struct TokenizedFile {
   std::int64_t documents = 0, tokens = 0, bytes = 0;
 };
 
-/// Files that a folder holds and that were not used, with the first of each kind as an example.
+/// Files, or documents, that were not used, with the first of each kind as an example.
 struct LeftOut {
   std::int64_t count = 0;
   std::string example;

@@ -67,6 +67,15 @@ void add_ids_of_tokenizer(const std::string& path, nlohmann::ordered_json& ids) 
 
 }  // namespace
 
+std::string folder_of_companions(const std::string& path) {
+  std::error_code error;
+  fs::path folder = fs::is_directory(path, error) ? fs::path(path) : fs::path(path).parent_path();
+  folder = fs::absolute(folder.empty() ? "." : folder, error).lexically_normal();
+  if (!folder.has_filename()) folder = folder.parent_path();
+  if (folder.parent_path().filename() == "checkpoints") folder = folder.parent_path().parent_path();
+  return folder.string();
+}
+
 std::vector<std::string> companion_files(const std::string& folder) {
   std::vector<std::string> found;
   std::error_code error;
@@ -87,6 +96,25 @@ void copy_files(const std::vector<std::string>& files, const std::string& from, 
     fs::copy_file(from + "/" + name, to + "/" + name, error);
     if (error) throw DataError(fmt::format("{}/{}: cannot be copied to {}: {}", from, name, to, error.message()));
   }
+}
+
+std::vector<std::int64_t> end_tokens_beside(const std::string& folder) {
+  constexpr const char* key = "eos_token_id";
+  const nlohmann::json generation = object_of(folder + "/generation_config.json");
+  const bool said = generation.contains(key) && !generation[key].is_null();
+  const nlohmann::json ids = said ? generation[key] : nlohmann::json(special_token_ids(folder)[key]);
+  std::vector<std::int64_t> ends;
+  const auto add = [&](const nlohmann::json& id) {
+    if (!id.is_number_integer())
+      throw DataError(fmt::format("{}/{}: {} = {} is neither a token id nor a list of them", folder,
+                                  said ? "generation_config.json" : "config.json", key, ids.dump()));
+    ends.push_back(id.get<std::int64_t>());
+  };
+  if (ids.is_array())
+    for (const auto& id : ids) add(id);
+  else if (!ids.is_null())
+    add(ids);
+  return ends;
 }
 
 nlohmann::ordered_json special_token_ids(const std::string& folder) {

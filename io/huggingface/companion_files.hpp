@@ -4,10 +4,15 @@
 
 #include <nlohmann/json.hpp>
 
+#include <cstdint>
 #include <string>
 #include <vector>
 
 namespace atl {
+
+/// Where the files that go with a model, or a tokenizer, are: beside it, or in the folder of the run that a checkpoint
+/// belongs to.
+std::string folder_of_companions(const std::string& path);
 
 /// Names of those of transformers' files that a folder has: the tokenizer's, and generation_config.json.
 std::vector<std::string> companion_files(const std::string& folder);
@@ -21,5 +26,9 @@ void copy_files(const std::vector<std::string>& names, const std::string& from, 
 /// added tokens; without either, what a tokenizer.json that atoll can read says: the token of its template before a
 /// text, and Tokenizer::end_tokens. Null where nothing says them.
 nlohmann::ordered_json special_token_ids(const std::string& folder);
+
+/// Where transformers' generate ends a text: eos_token_id of generation_config.json, or where that does not say it, of
+/// special_token_ids. Empty where nothing does. DataError where it is no number and no list of them.
+std::vector<std::int64_t> end_tokens_beside(const std::string& folder);
 
 }  // namespace atl

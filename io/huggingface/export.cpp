@@ -125,16 +125,6 @@ void write_shard(SavedModel& model, const Shard& shard, const std::string& path,
   file.close();
 }
 
-/// Where the files that go with a model are: beside it, or in the folder of the run that a checkpoint belongs to.
-std::string folder_of_companions(const std::string& path) {
-  std::error_code error;
-  fs::path folder = fs::is_directory(path, error) ? fs::path(path) : fs::path(path).parent_path();
-  folder = fs::absolute(folder.empty() ? "." : folder, error).lexically_normal();
-  if (!folder.has_filename()) folder = folder.parent_path();
-  if (folder.parent_path().filename() == "checkpoints") folder = folder.parent_path().parent_path();
-  return folder.string();
-}
-
 /// The folder that the user names, or the model's, or that of the tokenizer which made the run's data.
 std::string folder_of_tokenizer(const SavedModel& model, const std::string& named) {
   if (!named.empty()) return named;

@@ -70,11 +70,11 @@ void MergeTable::insert(std::uint32_t left, std::uint32_t right, Merge merge) {
 }
 
 BpeModel::BpeModel(const JsonObject& model, Symbols symbols) : symbols_(symbols) {
-  model.only({"type", "dropout", "unk_token", "continuing_subword_prefix", "end_of_word_suffix", "fuse_unk",
-              "byte_fallback", "ignore_merges", "vocab", "merges"});
   if (const std::string type = model.text("type", "BPE"); type != "BPE") {
     model.refuse("type", fmt::format("the model {} is not supported, BPE is", type));
   }
+  model.only({"type", "dropout", "unk_token", "continuing_subword_prefix", "end_of_word_suffix", "fuse_unk",
+              "byte_fallback", "ignore_merges", "vocab", "merges"});
   if (model.has("dropout") && model.at("dropout") != 0) model.refuse("dropout", "is not supported");
   for (const char* key : {"continuing_subword_prefix", "end_of_word_suffix"}) {
     if (!model.text(key, "").empty()) model.refuse(key, "is not supported");

@@ -48,8 +48,8 @@ void append_nfc(std::string_view run, std::string& out) {
     std::stable_sort(mark, end, [&](auto a, auto b) { return combining_class(a) < combining_class(b); });
     mark = end;
   }
-  const std::size_t composed = checked(utf8proc_normalize_utf32(
-      code_points.data(), static_cast<utf8proc_ssize_t>(code_points.size()), options));
+  const std::size_t composed =
+      checked(utf8proc_normalize_utf32(code_points.data(), static_cast<utf8proc_ssize_t>(code_points.size()), options));
   for (std::size_t i = 0; i < composed; ++i) {
     std::array<utf8proc_uint8_t, 4> bytes{};
     const auto length = utf8proc_encode_char(code_points[i], bytes.data());

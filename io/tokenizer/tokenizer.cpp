@@ -36,7 +36,8 @@ std::vector<std::int32_t> Tokenizer::end_tokens() const {
   std::vector<std::int32_t> ends;
   if (end_) ends.push_back(*end_);
   for (const std::string_view name : {"<|end_of_text|>", "</s>", "<|endoftext|>"})
-    if (const auto id = id_of(name); id && id != end_) ends.push_back(*id);
+    for (const AddedToken& added : added_)
+      if (added.content == name && added.id != end_) ends.push_back(added.id);
   return ends;
 }
 

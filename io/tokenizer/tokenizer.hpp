@@ -44,8 +44,8 @@ class Tokenizer {
   /// Tokens that the post-processor's template puts before and after a text; encoding never adds them by itself.
   std::optional<std::int32_t> begin_of_document() const { return begin_; }
   std::optional<std::int32_t> end_of_document() const { return end_; }
-  /// Tokens after which nothing comes any more: the template's, "<|end_of_text|>", "</s>", "<|endoftext|>", those that
-  /// there are.
+  /// Tokens after which nothing comes any more: the template's, and "<|end_of_text|>", "</s>", "<|endoftext|>" where
+  /// they are added tokens; in an ordinary vocabulary they are text.
   std::vector<std::int32_t> end_tokens() const;
   /// Names of the tokens marked special, for messages.
   std::vector<std::string> special_tokens() const;

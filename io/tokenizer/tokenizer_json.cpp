@@ -10,6 +10,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
+#include <filesystem>
 #include <fstream>
 #include <iterator>
 
@@ -37,6 +38,7 @@ Decoder read_decoder(const JsonObject& object) {
 Tokenizer Tokenizer::read(const std::string& path) { return parse(read_file(path), path); }
 
 std::string Tokenizer::read_file(const std::string& path) {
+  if (std::filesystem::is_directory(path)) throw DataError(path + ": is a folder; name its tokenizer.json");
   errno = 0;
   std::ifstream file(path, std::ios::binary | std::ios::ate);
   const auto size = file ? static_cast<std::streamoff>(file.tellg()) : -1;

@@ -116,6 +116,15 @@ TEST_F(DataProgram, InspectsAndVerifies) {
   EXPECT_NE(text.out.find("tokenizer: bytes"), std::string::npos) << text.out;
   EXPECT_NE(text.out.find("1 documents"), std::string::npos) << text.out;
 
+  folder_.write("none.bin", "");
+  const Outcome empty = run_program(folder_, 0, {"data", "verify", folder_ / "none.bin"});
+  EXPECT_EQ(empty.code, 3);
+  EXPECT_NE(empty.err.find("none.bin: holds no token"), std::string::npos) << empty.err;
+  EXPECT_EQ(run_program(folder_, 0, {"data", "inspect", folder_ / "none.bin"}).code, 0);
+  const Outcome below = run_program(folder_, 0, {"data", "inspect", folder_ / "a.bin", "--end-of-document", "-4"});
+  EXPECT_EQ(below.code, 2);
+  EXPECT_NE(below.err.find("--end-of-document: -4 is not a number from 0 on"), std::string::npos) << below.err;
+
   const Outcome good = run_program(folder_, 0, {"data", "verify", fixtures + "v*.npy", folder_ / "t/train.h5"});
   EXPECT_EQ(good.code, 0) << good.err;
   EXPECT_EQ(occurrences(good.out, ": good; "), 4u) << good.out;
@@ -142,7 +151,7 @@ TEST_F(DataProgram, TokenizeSaysTheVocabulary) {
   EXPECT_LT(size, 300);
   EXPECT_NE(few.err.find("for " + std::to_string(size) + " tokens only, of --train-vocab 300"), std::string::npos)
       << few.err;
-  EXPECT_NE(few.err.find("1 files left out: empty"), std::string::npos) << few.err;
+  EXPECT_NE(few.err.find("1 documents left out: empty"), std::string::npos) << few.err;
 }
 
 TEST_F(DataProgram, InspectShowsTextOfTokenizers) {

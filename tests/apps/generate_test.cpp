@@ -61,6 +61,35 @@ TEST(GenerateProgram, PrintsPromptAndTextOfIds) {
   EXPECT_EQ(stopped[0].at("tokens"), nlohmann::json(std::vector<int>(ids.begin() + 3, ids.begin() + 5)));
 }
 
+// As transformers: eos_token_id of generation_config.json, or else of config.json, and nothing else.
+TEST(GenerateProgram, EndsWhereTheModelsFilesSay) {
+  const ScratchFolder folder;
+  const auto from = [&](const std::string& path, std::vector<std::string> more = {}) {
+    more.insert(more.begin(), {"generate", path, "--prompt", "1 2 3", "--greedy", "--max-tokens", "6", "--json"});
+    more.insert(more.end(), {"--tokenizer", "ids"});
+    return lines(run_program(folder, 1, more)).at(0);
+  };
+  const std::vector<int> ids = from(model).at("tokens");
+  ASSERT_EQ(ids.size(), 6u);
+  ASSERT_NE(ids[1], ids[0]);
+  folder.write("m/model.h5", content_of(model));
+  EXPECT_EQ(from(folder / "m").at("finish"), "length");
+  const auto at = [&](std::size_t i) { return std::to_string(ids[i]); };
+  folder.write("m/config.json", R"({"eos_token_id": )" + at(1) + "}");
+  EXPECT_EQ(from(folder / "m").at("tokens").size(), 2u);
+  EXPECT_EQ(from(folder / "m", {"--stop-token", at(0)}).at("tokens").size(), 1u);
+  folder.write("m/generation_config.json", R"({"eos_token_id": [9999, )" + at(0) + "]}");
+  const auto first = from(folder / "m");
+  EXPECT_EQ(first.at("finish"), "stop");
+  EXPECT_EQ(first.at("tokens").size(), 1u);
+  folder.write("m/generation_config.json", R"({"temperature": 0.6})");
+  EXPECT_EQ(from(folder / "m").at("tokens").size(), 2u);
+  folder.write("m/generation_config.json", R"({"eos_token_id": "</s>"})");
+  const Outcome wrong = run_program(folder, 2, {"generate", folder / "m", "--tokenizer", "ids", "--prompt", "1"});
+  EXPECT_EQ(wrong.code, 3);
+  EXPECT_NE(wrong.err.find("generation_config.json: eos_token_id = \"</s>\""), std::string::npos) << wrong.err;
+}
+
 TEST(GenerateProgram, PrintsWholeCharactersOnly) {
   const ScratchFolder folder;
   const Outcome raw = generate(folder, 1, {"--tokenizer", "bytes", "--prompt", "a", "--max-tokens", "60", "--no-echo"});
@@ -79,6 +108,12 @@ TEST(GenerateProgram, RefusesWithTheReason) {
       {{"--tokenizer", "ids", "--prompt", "7 258"}, "'258' is not a token id in [0, 258)"},
       {{"--tokenizer", "ids", "--prompt", "7", "--top-p", "2"}, "--top-p 2"},
       {{"--tokenizer", "ids", "--prompt", "7", "--max-tokens", "128"}, "are more than the 128 positions"},
+      {{"--tokenizer", "ids", "--prompt", "7", "--stop-token", "258"}, "--stop-token 258"},
+      {{"--tokenizer", "ids", "--prompt", "7", "--stop-token", "-1"}, "--stop-token -1"},
+      {{"--tokenizer", "ids", "--prompt", "7", "--seed", "-1"}, "--seed: -1 is not a number from 0 on"},
+      {{"--tokenizer", "ids", "--prompt", "7", "--max-tokens", "0"}, "--max-tokens: 0 is not a number above 0"},
+      {{"--tokenizer", "ids", "--precision", "fp8"}, "--precision: fp8 is none of fp32, bf16, fp64"},
+      {{"--tokenizer", "ids", "--prompt-file", folder.path()}, "is a folder; name a file with a prompt"},
       {{"--tokenizer", "ids", "--prompt-file", folder / "missing"}, "missing: cannot be read"}};
   for (const auto& [arguments, message] : wrong) {
     const Outcome outcome = generate(folder, 2, arguments);

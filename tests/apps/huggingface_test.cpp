@@ -286,7 +286,15 @@ TEST_F(HuggingFace, TellsWhatIsWrong) {
   fail({"export", fixtures + "llama3", folder_ / "full"}, 3, "is there already");
   fail({"export", fixtures + "llama3", folder_ / "exported", "--dtype", "int8"}, 2, "--dtype");
   fail({"export", fixtures + "llama3", folder_ / "exported", "--max-shard-size", "0"}, 2, "--max-shard-size");
+  fail({"export", fixtures + "llama3", folder_ / "exported", "--max-shard-size", "-5GB"}, 2,
+       "--max-shard-size: -5GB is not a size above 0");
   fail({"eval", folder_ / "full"}, 3, "holds no model");
+  fs::copy(fixtures + "llama3", folder_ / "nan");
+  std::string weights = content_of(folder_ / "nan/model.safetensors");
+  for (std::size_t i = weights.size() - 8000; i < weights.size(); i += 2) weights.replace(i, 2, "\xc0\x7f");
+  folder_.write("nan/model.safetensors", weights);
+  const std::string ids = folder_.write("ids.bin", std::string(200, '\0'));
+  fail({"eval", folder_ / "nan", "--data", ids, "--raw-type", "uint16", "--sequence-length", "8"}, 3, "is nan");
   fs::copy(fixtures + "mistral", folder_ / "window");
   Json config = Json::parse(content_of(folder_ / "window/config.json"));
   config["sliding_window"] = 4096;

@@ -51,7 +51,7 @@ TEST(TextCodec, BeginsDocumentsAndLeavesMarksOut) {
   const auto begun = llama.encode("a");
   ASSERT_FALSE(begun.empty());
   EXPECT_EQ(llama.decode(begun), "a");
-  EXPECT_FALSE(llama.stop_tokens.empty());
+  EXPECT_FALSE(llama.end_tokens.empty());
   EXPECT_EQ(llama.decode(std::vector<std::int32_t>{1 << 19}), "");  // the model's, not the tokenizer's
   EXPECT_FALSE(make_text_codec(folder + "gpt2.json", 1 << 20).encode("").empty());
 }

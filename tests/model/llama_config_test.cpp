@@ -150,6 +150,23 @@ TEST(LlamaConfig, RefusesOtherMathematics) {
   older.erase("rope_parameters");
   older["rope_scaling"] = {{"type", "dynamic"}, {"factor", 2.0}};
   EXPECT_NE(refusal(older).find("rope_scaling.type = \"dynamic\""), std::string::npos);
+  json both = small();
+  both["rope_scaling"] = {{"rope_type", "linear"}, {"factor", 2.0}};
+  EXPECT_NE(refusal(both).find("the same as rope_parameters"), std::string::npos);
+}
+
+// What transformers takes as one and the same.
+TEST(LlamaConfig, ReadsOtherWordsForTheSame) {
+  const LlamaConfig config = parse(small());
+  json object = small();
+  object["hidden_act"] = "swish";
+  EXPECT_EQ(parse(object), config);
+  object["rope_scaling"] = object["rope_parameters"];
+  EXPECT_EQ(parse(object), config);
+  object.erase("rope_parameters");
+  object["rope_scaling"] = json::object();
+  object["rope_theta"] = config.rope_theta;
+  EXPECT_EQ(parse(object).rope_scaling.kind, RopeScaling::Kind::none);
 }
 
 TEST(LlamaConfig, ReadsLinearScalingOfBothLayouts) {

@@ -75,8 +75,9 @@ TEST(JsonLines, SayWhatIsWrongWithALine) {
       {"{\"text\": null}", "x:1: has 'text', but it is null, not a string"},
       {"{\"text\": {\"text\": \"a\"}}", "x:1: has 'text', but it is an object, not a string"},
       {"{\"text\": [\"a\"]}", "x:1: has 'text', but it is an array, not a string"},
-      {"{\"text\": \"a\\u0000b\"}", "x:1: has a zero byte in its 'text'"},
-      {"{\"text\": \"\\ud800\"}", "x:1: is not JSON"},
+      {"{\"text\": \"a\\u0000b\"}", "x:1: has U+0000, a zero byte, in its 'text' (--invalid replace"},
+      {"{\"text\": \"\\ud800\"}", "x:1: has half of a surrogate pair, which is no character (--invalid replace"},
+      {"{\"text\": \"\\ud80x\"}", "x:1: is not JSON"},
       {"{\"text\": \"\xff\"}", "x:1: is not JSON"}};
   for (const auto& [line, message] : lines) {
     const Collected found = lines_of(line);
@@ -88,6 +89,22 @@ TEST(JsonLines, SayWhatIsWrongWithALine) {
   EXPECT_EQ(lines_of("{\"text\": \"\xff\"}\n{\"text\": \"a\\u0000b\"}", replace).documents, (Texts{"\xef\xbf\xbd",
                                                                                                    "a\xef\xbf\xbd"
                                                                                                    "b"}));
+}
+
+TEST(JsonLines, HalvesOfSurrogatePairsAreReplaced) {
+  const TextLayout replace{.replace_invalid = true};
+  const std::string mark = "\xef\xbf\xbd", smile = "\xf0\x9f\x98\x80";
+  const std::pair<std::string, std::string> texts[] = {{"\\ud83d", mark},
+                                                       {"\\uDE00\\uD83D", mark + mark},
+                                                       {"\\ud83d\\ud83d\\ude00\\ude00", mark + smile + mark},
+                                                       {"\\ud83d\\n", mark + "\n"},
+                                                       {"\\\\ud83d", "\\ud83d"},
+                                                       {"\\\\\\ud83d\\u00e9", "\\" + mark + "\u00e9"}};
+  for (const auto& [written, text] : texts)
+    EXPECT_EQ(lines_of("{\"other\": \"" + written + "\", \"text\": \"" + written + "\"}", replace).documents,
+              (Texts{text}))
+        << written;
+  EXPECT_EQ(lines_of("{\"text\": \"\\ud83d\\ude00\"}").documents, (Texts{smile}));
 }
 
 TEST(JsonLines, DeepNestingAndLongLines) {

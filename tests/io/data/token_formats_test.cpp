@@ -4,6 +4,7 @@
 
 #include "core/errors.hpp"
 #include "io/data/token_file.hpp"
+#include "io/data/token_statistics.hpp"
 #include "tests/io/scratch_folder.hpp"
 
 #include <gtest/gtest.h>
@@ -233,6 +234,20 @@ TEST(TokenFormats, LlmCHeaderThatLies) {
   EXPECT_TRUE(has(fault(folder.write("x.bin", good + "xx")), "1202 bytes follow"));
   EXPECT_TRUE(has(fault(folder.write("x.bin", good.substr(0, 1000))), "ends in its header"));
   EXPECT_TRUE(has(fault(folder.write("x.bin", patched(good, 8, std::int32_t{-1}))), "4294967295 tokens"));
+  for (const std::int32_t version : {0, 2, 7, -1})  // else its header would be tokens
+    EXPECT_TRUE(has(fault(folder.write("x.bin", patched(good, 4, version))),
+                    "has version " + std::to_string(version) + "; of this kind (20240520) only version 1 is known"));
+  const std::string wide = content_of(fixtures + "llm_c_llama3.bin");
+  EXPECT_TRUE(has(fault(folder.write("x.bin", patched(wide, 4, std::int32_t{1}))), "only version 7 is known"));
+}
+
+TEST(TokenFormats, TheFirstOfEqualIdsIsTold) {
+  const ScratchFolder folder;
+  std::string bytes(2 * 1000, '\0');
+  for (const std::size_t place : {300, 301, 900}) bytes[2 * place] = 9;
+  const auto source = open_tokens(folder.write("x.bin", bytes), TokenType::u16);
+  EXPECT_EQ(source->scan_all().position, 300);
+  EXPECT_EQ(token_statistics(*source, std::nullopt).largest.position, 300);
 }
 
 TEST(TokenFormats, SaysWhatToDoAboutOtherFiles) {

@@ -105,7 +105,9 @@ TEST(Tokenize, NamedFilesThatAreNoTextAreErrors) {
   EXPECT_EQ(documents_of(tokenize(options).train.path), (Texts{"good"}));
   options.inputs = {bad, packed};
   options.overwrite = true;
-  EXPECT_NE(message_of<DataError>([&] { tokenize(options); }).find("no text to tokenize: of 2 files"),
+  EXPECT_NE(message_of<DataError>([&] {
+              tokenize(options);
+            }).find("no text to tokenize: in 2 files are 1 documents that are not UTF-8"),
             std::string::npos);
 }
 

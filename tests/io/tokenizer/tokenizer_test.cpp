@@ -55,6 +55,19 @@ TEST(Tokenizer, KnowsTheMarksOfItsTemplate) {
   EXPECT_EQ(from(file).end_of_document(), 2);
 }
 
+TEST(Tokenizer, EndsAtAddedTokensOnly) {
+  auto file = fixture("gpt2");
+  const Ids own = from(file).end_tokens();
+  EXPECT_EQ(own, Ids{*from(file).id_of("<|endoftext|>")});
+  file["model"]["vocab"]["</s>"] = 900;  // learnt from HTML: text
+  EXPECT_EQ(from(file).id_of("</s>"), 900);
+  EXPECT_EQ(from(file).end_tokens(), own);
+  file["added_tokens"].push_back(file["added_tokens"][0]);
+  file["added_tokens"].back()["content"] = "</s>";
+  file["added_tokens"].back()["id"] = 900;
+  EXPECT_EQ(from(file).end_tokens(), (Ids{900, own[0]}));
+}
+
 TEST(Tokenizer, KnowsTheBytesOfAFirstToken) {
   const Tokenizer gpt2 = Tokenizer::read(fixtures + "gpt2.json");
   // Byte-level tokens are bytes wherever they stand: together they are the text, also where one ends inside a
@@ -99,6 +112,9 @@ TEST(Tokenizer, WhatIsNotSupportedIsRefusedByItsKey) {
   EXPECT_EQ(with("gpt2", "/model/dropout", 0.1), "t.json: model.dropout: is not supported");
   EXPECT_EQ(with("gpt2", "/model/type", "WordPiece"),
             "t.json: model.type: the model WordPiece is not supported, BPE is");
+  auto unigram = fixture("gpt2");
+  unigram["model"] = {{"type", "Unigram"}, {"unk_id", 0}, {"vocab", json::array()}};
+  EXPECT_EQ(refused(unigram), "t.json: model.type: the model Unigram is not supported, BPE is");
   EXPECT_EQ(with("gpt2", "/model/end_of_word_suffix", "</w>"), "t.json: model.end_of_word_suffix: is not supported");
   EXPECT_EQ(with("gpt2", "/model/fuse_unk", 3), "t.json: model.fuse_unk: is number, not true or false");
   EXPECT_EQ(with("gpt2", "/model/surprise", 3), "t.json: model.surprise: is not supported");
@@ -149,15 +165,15 @@ TEST(Tokenizer, WhatWouldSplitOtherwiseWithoutCaseIsRefused) {
   const auto refused_for = [](const std::string& regex) {
     return message_of<DataError>([&] { Pattern::regex(regex, "here"); });
   };
-  for (const auto& [regex, what] : std::vector<std::pair<std::string, std::string>>{
-           {"(?i)strasse", "st"},
-           {"a(?i:f|o(f)i)", "fi"},
-           {"(?i:\\u00df)", "\\u"},
-           {"(?i)ß", "a letter beyond ASCII"},
-           {"(?i)[é]", "a letter beyond ASCII"},
-           {"(?i)[\\p{L}]", "\\p{L}"},
-           {"(?i)\\p{Lu}", "\\p{Lu}"},
-           {"(?i)[\\D]", "\\D"}})
+  for (const auto& [regex, what] :
+       std::vector<std::pair<std::string, std::string>>{{"(?i)strasse", "st"},
+                                                        {"a(?i:f|o(f)i)", "fi"},
+                                                        {"(?i:\\u00df)", "\\u"},
+                                                        {"(?i)ß", "a letter beyond ASCII"},
+                                                        {"(?i)[é]", "a letter beyond ASCII"},
+                                                        {"(?i)[\\p{L}]", "\\p{L}"},
+                                                        {"(?i)\\p{Lu}", "\\p{Lu}"},
+                                                        {"(?i)[\\D]", "\\D"}})
     EXPECT_NE(refused_for(regex).find("'" + what + " under (?i)'"), std::string::npos) << refused_for(regex);
   EXPECT_NE(refused_for("a)b").find("')"), std::string::npos);
   EXPECT_NO_THROW(Pattern::regex("(?i:a)ss|[^ß]\\p{Lu}", "here"));  // where case counts
@@ -199,6 +215,7 @@ TEST(Tokenizer, WrongFilesAreRefused) {
             std::string::npos);
   EXPECT_NE(message_of<DataError>([] { Tokenizer::read("/nowhere/t.json"); }).find("cannot read it: No such file"),
             std::string::npos);
+  EXPECT_EQ(message_of<DataError>([] { Tokenizer::read("/"); }), "/: is a folder; name its tokenizer.json");
   const Tokenizer gpt2 = Tokenizer::read(fixtures + "gpt2.json");
   EXPECT_EQ(message_of<DataError>([&] { Encoder(gpt2).encode("ab\xff"); }), "byte 2 of the text is not valid UTF-8");
   EXPECT_NE(message_of<DataError>([&] {
