@@ -97,6 +97,7 @@ TEST(JsonLines, HalvesOfSurrogatePairsAreReplaced) {
   const std::pair<std::string, std::string> texts[] = {{"\\ud83d", mark},
                                                        {"\\uDE00\\uD83D", mark + mark},
                                                        {"\\ud83d\\ud83d\\ude00\\ude00", mark + smile + mark},
+                                                       {"\\ude00\\ude01", mark + mark},
                                                        {"\\ud83d\\n", mark + "\n"},
                                                        {"\\\\ud83d", "\\ud83d"},
                                                        {"\\\\\\ud83d\\u00e9", "\\" + mark + "\u00e9"}};

@@ -187,6 +187,12 @@ TEST(Tokenizer, LongRunsOfMarksAreOrderedFast) {
   for (int i = 0; i < n; ++i) expected += "\u0327";
   for (int i = 1; i < n; ++i) expected += "\u0301";
   EXPECT_TRUE(nfc(text) == expected);
+  text = "a";
+  expected = "\u00e1";
+  for (int i = 0; i < n; ++i) text += "\u0301\u0300\u0327";  // the first two are of one class, and stay in order
+  for (int i = 0; i < n; ++i) expected += "\u0327";
+  for (int i = 0; i < n; ++i) expected += i == 0 ? "\u0300" : "\u0301\u0300";
+  EXPECT_TRUE(nfc(text) == expected);
   std::string decomposing, in_order;  // U+0F73 is U+0F71 U+0F72, of classes 129 and 130
   for (int i = 0; i < n; ++i) decomposing += "\u0f73";
   for (int i = 0; i < n; ++i) in_order += "\u0f71";
