@@ -526,10 +526,9 @@ TEST_F(RunConfigTest, KeysThatContradictEachOther) {
       refusal_of({"data.train=[\"a.h5\", 7]"}),
       "--set data.train=[\"a.h5\", 7]: data.train = [\"a.h5\", 7] has an integer; expected a path, or an array of "
       "paths");
-  EXPECT_EQ(
-      refusal_of({"data.weights=[1, 0]"}),
-      "--set data.weights=[1, 0]: data.weights = [1, 0] is out of range; each must be above 0 (leave a path out of "
-      "data.train to give it none)");
+  EXPECT_EQ(refusal_of({"data.weights=[1, 0]"}),
+            "--set data.weights=[1, 0]: data.weights = [1, 0] is out of range; each must be above 0 and at most 1e15 "
+            "(leave a path out of data.train to give it none)");
   EXPECT_EQ(refusal_of({"data.weights=[1, nan]"}).find("out of range") == std::string::npos, false);
   EXPECT_EQ(refusal_of({"data.raw_type=uint61"}),
             "--set data.raw_type=uint61: data.raw_type = \"uint61\" is not one of \"auto\", \"uint16\", \"uint32\", "
