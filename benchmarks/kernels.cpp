@@ -179,7 +179,7 @@ void rms_norm_backward(benchmark::State& state) {
   using R = Accumulator<T>;
   const auto r = values<R>(rows), dw = values<R>(hidden), workspace = values<R>(rms_norm_workspace(hidden));
   time(state, [&](const Exec& exec) { atl::rms_norm_backward<T>(exec, x, w, r, dy, dx, dw, workspace); });
-  set_bytes(state, 4 * x.size() * sizeof(T));
+  set_bytes(state, 5 * x.size() * sizeof(T));
 }
 template <class T>
 void swiglu_forward(benchmark::State& state) {
@@ -191,13 +191,7 @@ template <class T>
 void swiglu_backward(benchmark::State& state) {
   const auto gate_up = values<T>(rows, 2 * intermediate), dy = values<T>(rows, intermediate);
   time(state, [&](const Exec& exec) { atl::swiglu_backward<T>(exec, dy, gate_up); });
-  set_bytes(state, 5 * dy.size() * sizeof(T));
-}
-template <class T>
-void residual_add(benchmark::State& state) {
-  const auto x = values<T>(rows, hidden), y = values<T>(rows, hidden);
-  time(state, [&](const Exec& exec) { atl::add<T>(exec, x, y); });
-  set_bytes(state, 3 * x.size() * sizeof(T));
+  set_bytes(state, 6 * dy.size() * sizeof(T));
 }
 template <class T>
 void rope(benchmark::State& state) {
@@ -242,8 +236,6 @@ BENCHMARK_TEMPLATE(swiglu_forward, float)->UseRealTime();
 BENCHMARK_TEMPLATE(swiglu_forward, bf16)->UseRealTime();
 BENCHMARK_TEMPLATE(swiglu_backward, float)->UseRealTime();
 BENCHMARK_TEMPLATE(swiglu_backward, bf16)->UseRealTime();
-BENCHMARK_TEMPLATE(residual_add, float)->UseRealTime();
-BENCHMARK_TEMPLATE(residual_add, bf16)->UseRealTime();
 BENCHMARK_TEMPLATE(rope, float)->UseRealTime();
 BENCHMARK_TEMPLATE(rope, bf16)->UseRealTime();
 BENCHMARK_CAPTURE(cross_entropy, loss, LossGradient::none)->UseRealTime();

@@ -34,8 +34,8 @@ void rms_norm(const Exec& exec, View2<const T> x, View1<const T> w, double eps, 
 }
 
 template <class T>
-void rms_norm_backward(const Exec& exec, View2<const T> x, View1<const T> w, View1<const Accumulator<T>> r,
-                       View2<const T> dy, View2<T> dx, View1<Accumulator<T>> dw, View1<Accumulator<T>> partial) {
+void rms_norm_backward(const Exec& exec, View2<const T> x, View1<const T> w, View1<const Accumulator<T>> r, View2<T> dy,
+                       View2<T> dx, View1<Accumulator<T>> dw, View1<Accumulator<T>> partial) {
   using R = Accumulator<T>;
   const int rows = static_cast<int>(x.extent(0)), columns = static_cast<int>(x.extent(1));
   ATOLL_REQUIRE(partial.extent(0) >= rms_norm_workspace(x.extent(1)));
@@ -47,7 +47,7 @@ void rms_norm_backward(const Exec& exec, View2<const T> x, View1<const T> w, Vie
         for (int row = member.league_rank(); row < rows; row += row_parts) {
           const std::size_t offset = static_cast<std::size_t>(row) * columns;
           const T* const in = x.data() + offset;
-          const T* const gradient = dy.data() + offset;
+          T* const gradient = dy.data() + offset;
           T* const out = dx.data() + offset;
           const R reciprocal = r(row);
           const R dot =
@@ -57,6 +57,7 @@ void rms_norm_backward(const Exec& exec, View2<const T> x, View1<const T> w, Vie
             const R g = gradient[c], v = in[c];
             sums[c] += g * v * reciprocal;
             out[c] = T(R(out[c]) + reciprocal * (g * R(weight[c]) - v * factor));
+            gradient[c] = T(R(weight[c]) * (v * reciprocal));  // to the bit that of rms_norm
           });
         }
       });
@@ -71,7 +72,7 @@ void rms_norm_backward(const Exec& exec, View2<const T> x, View1<const T> w, Vie
 #define ATOLL_INSTANTIATE(T)                                                                                       \
   template void rms_norm<T>(const Exec&, View2<const T>, View1<const T>, double, View2<T>, View1<Accumulator<T>>); \
   template void rms_norm_backward<T>(const Exec&, View2<const T>, View1<const T>, View1<const Accumulator<T>>,     \
-                                     View2<const T>, View2<T>, View1<Accumulator<T>>, View1<Accumulator<T>>);
+                                     View2<T>, View2<T>, View1<Accumulator<T>>, View1<Accumulator<T>>);
 ATOLL_INSTANTIATE(float)
 ATOLL_INSTANTIATE(double)
 ATOLL_INSTANTIATE(bf16)

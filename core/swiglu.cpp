@@ -24,7 +24,7 @@ void swiglu(const Exec& exec, View2<const T> gate_up, View2<T> y) {
 }
 
 template <class T>
-void swiglu_backward(const Exec& exec, View2<const T> dy, View2<T> gate_up) {
+void swiglu_backward(const Exec& exec, View2<T> dy, View2<T> gate_up) {
   using R = Accumulator<T>;
   const int columns = static_cast<int>(dy.extent(1));
   ATOLL_REQUIRE(gate_up.extent(1) == 2 * dy.extent(1));
@@ -33,30 +33,20 @@ void swiglu_backward(const Exec& exec, View2<const T> dy, View2<T> gate_up) {
         const std::size_t row = static_cast<std::size_t>(member.league_rank());
         T* const gate = gate_up.data() + row * 2 * columns;
         T* const up = gate + columns;
-        const T* const gradient = dy.data() + row * columns;
+        T* const gradient = dy.data() + row * columns;
         team_for(member, columns, [&](const int f) {
           const R g = gate[f], u = up[f], d = gradient[f];
-          const R sigmoid = R(1) / (R(1) + fast_exp(-g));
+          const R divisor = R(1) + fast_exp(-g), sigmoid = R(1) / divisor;
           gate[f] = T(d * u * sigmoid * (R(1) + g * (R(1) - sigmoid)));
           up[f] = T(d * g * sigmoid);
+          gradient[f] = T(g / divisor * u);  // to the bit that of swiglu
         });
       });
 }
 
-template <class T>
-void add(const Exec& exec, View2<const T> x, View2<T> y) {
-  ATOLL_REQUIRE(x.size() == y.size());
-  const T* const from = x.data();
-  T* const to = y.data();
-  for_each(
-      "atoll::add", exec, y.size(),
-      KOKKOS_LAMBDA(const std::int64_t i) { to[i] = T(Accumulator<T>(to[i]) + Accumulator<T>(from[i])); });
-}
-
-#define ATOLL_INSTANTIATE(T)                                               \
-  template void swiglu<T>(const Exec&, View2<const T>, View2<T>);          \
-  template void swiglu_backward<T>(const Exec&, View2<const T>, View2<T>); \
-  template void add<T>(const Exec&, View2<const T>, View2<T>);
+#define ATOLL_INSTANTIATE(T)                                      \
+  template void swiglu<T>(const Exec&, View2<const T>, View2<T>); \
+  template void swiglu_backward<T>(const Exec&, View2<T>, View2<T>);
 ATOLL_INSTANTIATE(float)
 ATOLL_INSTANTIATE(double)
 ATOLL_INSTANTIATE(bf16)

@@ -9,12 +9,9 @@ namespace atl {
 template <class T>
 void swiglu(const Exec& exec, View2<const T> gate_up, View2<T> y);
 
-/// Overwrites gate_up (N, 2F) with the gradient of the gate and of up, from dy (N, F).
+/// Overwrites gate_up (N, 2F) with the gradient of the gate and of up, and their gradient dy (N, F) with what swiglu
+/// made of them, to the bit: so nobody keeps it for the gradient of the weights that it was multiplied with.
 template <class T>
-void swiglu_backward(const Exec& exec, View2<const T> dy, View2<T> gate_up);
-
-/// y += x, elementwise: the residual connection.
-template <class T>
-void add(const Exec& exec, View2<const T> x, View2<T> y);
+void swiglu_backward(const Exec& exec, View2<T> dy, View2<T> gate_up);
 
 }  // namespace atl

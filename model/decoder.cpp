@@ -87,6 +87,7 @@ View2<Accumulator<T>> LlamaDecoder<T>::prefill(const Exec& exec,
   View2<T> x = allocate<T>("atoll::prompt_stream", all.size(), c);
   const View2<T> y = allocate<T>("atoll::prompt_output", longest, c);
   const BlockActivations<T> saved(config_, longest);
+  const BlockScratch<T> scratch(config_, longest);
 
   expect_gathers();
   const View1<const T> table = parameters_.gather(exec, embedding_unit());
@@ -99,7 +100,7 @@ View2<Accumulator<T>> LlamaDecoder<T>::prefill(const Exec& exec,
       const std::size_t n = prompts[i].size();
       context_.attention.length = n;
       const View2<T> stream = row_block(x, begins[i], n), output = row_block(y, 0, n);
-      block_forward<T>(exec, context_, weights, stream, saved, output);
+      block_forward<T>(exec, context_, weights, stream, saved, scratch, output);
       Kokkos::deep_copy(exec, stream, output);
       fill(exec, slot, static_cast<std::int32_t>(i));
       store_keys_values<T>(exec, part(slot, 0, n), part(positions, 0, n), row_block(saved.qkv, 0, n), caches_[layer]);

@@ -77,7 +77,7 @@ View2<T> Llama<T>::forward_blocks(const Exec& exec, const Batch& batch, Keep kee
   for (std::size_t layer = 0; layer < layers_; ++layer) {
     const std::size_t unit = block_unit(static_cast<std::int64_t>(layer));
     const auto weights = block_tensors(config_, parameters_.gather(exec, unit));
-    block_forward<T>(exec, context_, weights, stream(layer), activations(layer), stream(layer + 1));
+    block_forward<T>(exec, context_, weights, stream(layer), activations(layer), workspace_, stream(layer + 1));
     if (keep == Keep::for_backward)
       parameters_.release_after_forward(unit);
     else
@@ -128,7 +128,7 @@ double Llama<T>::forward_backward(const Exec& exec, const Batch& batch, double s
     const std::size_t unit = block_unit(static_cast<std::int64_t>(layer));
     const auto weights = block_tensors(config_, parameters_.gather(exec, unit));
     if (shape_.recompute == Recompute::block)
-      block_forward<T>(exec, context_, weights, stream(layer), activations(layer), stream(layer + 1));
+      block_forward<T>(exec, context_, weights, stream(layer), activations(layer), workspace_, stream(layer + 1));
     block_backward<T>(exec, context_, weights, stream(layer), activations(layer), workspace_, gradient,
                       block_tensors(config_, parameters_.gradient(exec, unit)));
     parameters_.release(unit);

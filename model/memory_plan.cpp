@@ -104,19 +104,18 @@ class Planner {
     const MemoryUse saved = MemoryUse::activations, work = MemoryUse::workspaces;
     const Bytes kept = options_.shape.recompute == Recompute::none ? layers : 1;
     add(saved, "residual_stream", t(n * c), layers + 1);
-    for (const char* label : {"attention_input", "residual_middle", "mlp_input"}) add(saved, label, t(n * c), kept);
+    add(saved, "residual_middle", t(n * c), kept);
     for (const char* label : {"attention_reciprocal", "mlp_reciprocal"}) add(saved, label, r(n), kept);
     add(saved, "qkv", t(n * qkv), kept);
     add(saved, "attended", t(n * q), kept);
     add(saved, "attention_lse", r(n * heads), kept);
     add(saved, "gate_up", t(n * 2 * f), kept);
-    add(saved, "activated", t(n * f), kept);
 
-    for (const char* label : {"dnormed", "residual_gradient", "final_normed", "final_dnormed"})
+    for (const char* label : {"normed", "residual_gradient", "final_normed", "final_dnormed"})
       add(work, label, t(n * c));
     add(work, "dattended", t(n * q));
     add(work, "dqkv", t(n * qkv));
-    add(work, "dactivated", t(n * f));
+    add(work, "activated", t(n * f));
     const AttentionShape attention{1, n, heads, 1, q / heads};
     add(work, "attention_workspace",
         r(mixed() ? attention_workspace<bf16>(attention) : attention_workspace<float>(attention)));

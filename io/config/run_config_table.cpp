@@ -267,7 +267,8 @@ void add_data(ConfigTable& table, DataOptions& data) {
       if (!entry.is_number()) throw WrongValue("is not an array of numbers");
       const double weight = entry.get<double>();
       if (!(weight > 0 && weight <= 1e15))
-        throw WrongValue("is out of range; each must be above 0 and at most 1e15 (leave a path out of data.train to give it none)");
+        throw WrongValue(
+            "is out of range; each must be above 0 and at most 1e15 (leave a path out of data.train to give it none)");
       read.push_back(weight);
     }
     data.weights = read;

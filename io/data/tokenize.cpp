@@ -97,10 +97,10 @@ TokenizeResult tokenize(const TokenizeOptions& options,
   Meter meter(files, passes, progress);
   const Survey survey = survey_files(files, passes, options, result, meter);
   if (survey.documents == 0) {
-    throw DataError(
-        fmt::format("no text to tokenize: in {} files are {} documents that are not UTF-8 text, {} compressed files that cannot be "
-                    "read as they are, and {} empty documents",
-                    files.size(), result.invalid.count, result.compressed.count, result.empty.count));
+    throw DataError(fmt::format(
+        "no text to tokenize: in {} files are {} documents that are not UTF-8 text, {} compressed files that cannot be "
+        "read as they are, and {} empty documents",
+        files.size(), result.invalid.count, result.compressed.count, result.empty.count));
   }
   const DocumentSplit split(options.eval_fraction, options.seed, survey.documents, survey.bytes_of_last);
   result.split_inside_document = split.cut() >= 0;

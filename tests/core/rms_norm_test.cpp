@@ -3,6 +3,8 @@
 
 #include "tests/core/finite_differences.hpp"
 
+#include <cstring>
+
 namespace atl::test {
 namespace {
 
@@ -57,12 +59,14 @@ template <class T>
 Backward<T> backward(Size n, const std::vector<T>& x, const std::vector<T>& w, const std::vector<T>& dy,
                      const std::vector<T>& dx_before) {
   using R = Accumulator<T>;
-  const auto r = device(forward(n, x, w).r);
+  const auto made = forward(n, x, w);
+  const auto r = device(made.r);
   const auto dx = device(dx_before, n.rows, n.columns);
   const auto dw = device(std::vector<R>(n.columns, nan<R>));
   const auto workspace = device(std::vector<R>(rms_norm_workspace(n.columns), nan<R>));
-  rms_norm_backward<T>(Exec(), device(x, n.rows, n.columns), device(w), r, device(dy, n.rows, n.columns), dx, dw,
-                       workspace);
+  const auto gradient = device(dy, n.rows, n.columns);
+  rms_norm_backward<T>(Exec(), device(x, n.rows, n.columns), device(w), r, gradient, dx, dw, workspace);
+  EXPECT_EQ(std::memcmp(host(gradient).data(), made.y.data(), made.y.size() * sizeof(T)), 0) << "y is not made again";
   return {host(dx), host(dw)};
 }
 
