@@ -107,13 +107,14 @@ Scan TokenArray::scan(std::int64_t share, std::int64_t shares) const {
       file_.read(place_.offset + static_cast<std::uint64_t>(begin) * sizeof(T), buffer.data(),
                  buffer.size() * sizeof(T));
       found.tokens += block_checksum(static_cast<std::uint64_t>(block), buffer.data(), buffer.size() * sizeof(T));
-      const auto [least, largest] = std::minmax_element(buffer.begin(), buffer.end());
+      const auto least = std::min_element(buffer.begin(), buffer.end());
       if (static_cast<std::int64_t>(*least) < 0)
         throw DataError(
             fmt::format("{}: {} at position {} is not a token id", name(), *least, begin + (least - buffer.begin())));
-      if (const auto id = static_cast<std::int64_t>(*largest);
-          id > found.largest.id)  // minmax finds the last of equals
-        found.largest = {id, begin + (std::find(buffer.begin(), largest, *largest) - buffer.begin())};
+      // The first of equal largest ids (std::minmax_element tells the last).
+      const auto largest = std::max_element(buffer.begin(), buffer.end());
+      if (const auto id = static_cast<std::int64_t>(*largest); id > found.largest.id)
+        found.largest = {id, begin + (largest - buffer.begin())};
     }
   });
   return found;

@@ -87,7 +87,7 @@ TEST_F(HuggingFace, TransformersLoadsWhatIsExported) {
     succeed({"export", fixtures + family, folder_ / family, "--max-shard-size", "20KB"});
     arguments.insert(arguments.end(), {folder_ / family, fixtures + family + "/expected.h5"});
   }
-  const Outcome loaded = run_command(folder_, python, 0, arguments);
+  const Outcome loaded = run_command(folder_, python, 0, arguments, {}, 300);  // the first start reads gigabytes
   if (loaded.code == 77 || loaded.code == 127) GTEST_SKIP() << "transformers is not there: " << loaded.err;
   ASSERT_EQ(loaded.code, 0) << loaded.err;
   const Json all = loaded.json();

@@ -33,12 +33,12 @@ inline std::string quoted(const std::string& text) {
   return result;
 }
 
-/// `ranks` = 0: without mpiexec. `environment`: "NAME=value". A program that hangs is ended after a minute.
+/// `ranks` = 0: without mpiexec. `environment`: "NAME=value". A program that hangs is ended after `limit` seconds.
 inline Outcome run_command(const ScratchFolder& folder, const std::string& program, int ranks,
-                           const std::vector<std::string>& arguments,
-                           const std::vector<std::string>& environment = {}) {
+                           const std::vector<std::string>& arguments, const std::vector<std::string>& environment = {},
+                           int limit = 60) {
   std::ostringstream command;
-  command << "timeout -k 5 60 env";
+  command << "timeout -k 5 " << limit << " env";
   for (const auto& variable : environment) command << ' ' << quoted(variable);
   if (ranks > 0) command << " " ATOLL_MPIEXEC " -n " << ranks;
   command << ' ' << quoted(program);
