@@ -14,9 +14,11 @@ constexpr int row_parts = kernels_on_host ? 32 : 512;
 std::size_t rms_norm_workspace(std::size_t hidden_size) { return row_parts * hidden_size; }
 
 template <class T>
-void rms_norm(const Exec& exec, View2<const T> x, View1<const T> w, double eps, View2<T> y, View1<Accumulator<T>> r) {
+void rms_norm(const Exec& exec, View2<const T> x, View1<const T> w, double eps, View2<T> y, View1<Accumulator<T>> r,
+              View2<T> residual) {
   using R = Accumulator<T>;
   const int columns = static_cast<int>(x.extent(1));
+  ATOLL_REQUIRE(residual.size() == 0 || residual.size() == x.size());
   for_each_team(
       "atoll::rms_norm", exec, x.extent(0), KOKKOS_LAMBDA(const TeamMember& member) {
         const std::size_t row = static_cast<std::size_t>(member.league_rank()) * columns;
@@ -30,6 +32,9 @@ void rms_norm(const Exec& exec, View2<const T> x, View1<const T> w, double eps, 
         const R reciprocal = R(1) / math::sqrt(squares / R(columns) + R(eps));
         if (member.team_rank() == 0) r(member.league_rank()) = reciprocal;
         team_for(member, columns, [&](const int c) { out[c] = T(R(weight[c]) * (R(in[c]) * reciprocal)); });
+        if (residual.data() == nullptr) return;
+        T* const copy = residual.data() + row;
+        team_for(member, columns, [&](const int c) { copy[c] = in[c]; });
       });
 }
 
@@ -69,9 +74,10 @@ void rms_norm_backward(const Exec& exec, View2<const T> x, View1<const T> w, Vie
       });
 }
 
-#define ATOLL_INSTANTIATE(T)                                                                                       \
-  template void rms_norm<T>(const Exec&, View2<const T>, View1<const T>, double, View2<T>, View1<Accumulator<T>>); \
-  template void rms_norm_backward<T>(const Exec&, View2<const T>, View1<const T>, View1<const Accumulator<T>>,     \
+#define ATOLL_INSTANTIATE(T)                                                                                      \
+  template void rms_norm<T>(const Exec&, View2<const T>, View1<const T>, double, View2<T>, View1<Accumulator<T>>, \
+                            View2<T>);                                                                            \
+  template void rms_norm_backward<T>(const Exec&, View2<const T>, View1<const T>, View1<const Accumulator<T>>,    \
                                      View2<T>, View2<T>, View1<Accumulator<T>>, View1<Accumulator<T>>);
 ATOLL_INSTANTIATE(float)
 ATOLL_INSTANTIATE(double)

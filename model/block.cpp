@@ -66,18 +66,16 @@ void block_forward(const Exec& exec, const BlockContext<T>& context, const Block
   const auto normed = rows_of(scratch.normed, n), activated = rows_of(scratch.activated, n);
   const double eps = context.config.rms_norm_eps;
 
-  rms_norm<T>(exec, x, weights.attention_norm, eps, normed, saved.attention_reciprocal);
+  rms_norm<T>(exec, x, weights.attention_norm, eps, normed, saved.attention_reciprocal, middle);
   gemm<T>(exec, plain, transposed, normed, weights.qkv, 0, qkv);
   rope<T>(exec, Rotation::forward, context.rope, context.attention.query_heads + context.attention.key_value_heads,
           qkv);
   attention<T>(exec, context.attention, qkv, attended, saved.lse, context.first_keys);
-  Kokkos::deep_copy(exec, middle, x);
   gemm<T>(exec, plain, transposed, attended, weights.o, 1, middle);
 
-  rms_norm<T>(exec, middle, weights.mlp_norm, eps, normed, saved.mlp_reciprocal);
+  rms_norm<T>(exec, middle, weights.mlp_norm, eps, normed, saved.mlp_reciprocal, y);
   gemm<T>(exec, plain, transposed, normed, weights.gate_up, 0, gate_up);
   swiglu<T>(exec, gate_up, activated);
-  Kokkos::deep_copy(exec, y, middle);
   gemm<T>(exec, plain, transposed, activated, weights.down, 1, y);
 }
 

@@ -9,7 +9,9 @@
 #include <chrono>
 #include <sstream>
 #include <string>
+#include <sys/resource.h>
 #include <sys/wait.h>
+#include <unistd.h>
 #include <vector>
 
 namespace atl {
@@ -18,6 +20,7 @@ struct Outcome {
   int code = -1;  ///< exit code of mpiexec; 124 or 137: it hung, and was ended
   std::string out, err;
   double seconds = 0;
+  std::int64_t resident = 0;  ///< most bytes in memory of any one process, of those that somebody waited for
 
   nlohmann::json json() const { return nlohmann::json::parse(out); }
 };
@@ -45,10 +48,16 @@ inline Outcome run_command(const ScratchFolder& folder, const std::string& progr
   for (const auto& argument : arguments) command << ' ' << quoted(argument);
   command << " </dev/null >" << quoted(folder / "out") << " 2>" << quoted(folder / "err");
   const auto start = std::chrono::steady_clock::now();
-  const int status = std::system(command.str().c_str());
   Outcome outcome;
+  int status = -1;
+  if (const pid_t shell = fork(); shell == 0) {
+    execl("/bin/sh", "sh", "-c", command.str().c_str(), static_cast<char*>(nullptr));
+    _exit(127);
+  } else if (rusage usage{}; shell > 0 && wait4(shell, &status, 0, &usage) == shell) {
+    outcome.resident = static_cast<std::int64_t>(usage.ru_maxrss) * 1024;
+  }
   outcome.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
-  outcome.code = WIFEXITED(status) ? WEXITSTATUS(status) : -1;
+  outcome.code = status != -1 && WIFEXITED(status) ? WEXITSTATUS(status) : -1;
   outcome.out = content_of(folder / "out");
   outcome.err = content_of(folder / "err");
   return outcome;

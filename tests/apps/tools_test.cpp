@@ -29,13 +29,41 @@ TEST(Inspect, CountsLlama8B) {
   EXPECT_EQ(found.at("memory").at("master_weights"), 8030261248 / 64 * 4);
   std::int64_t sum = 0;
   for (const auto& [name, bytes] : found.at("memory").items())
-    if (name != "total" && name != "peak") sum += bytes.get<std::int64_t>();
+    if (name != "total" && name != "peak" && name != "process") sum += bytes.get<std::int64_t>();
   EXPECT_EQ(found.at("memory").at("total"), sum);
 
   const Outcome text = run_program(folder, 0, {"inspect", "--preset", "8b", "--ranks", "64"});
   EXPECT_EQ(text.code, 0);
   for (const char* part : {"8,030,261,248", "block 0 .. 31", "64 ranks = 1 group x 1 replica x 64 shards", "peak"})
     EXPECT_NE(text.out.find(part), std::string::npos) << text.out;
+}
+
+// What a user asks: does it fit? The largest process of a run is within a tenth of what was said.
+TEST(Inspect, TellsTheMemoryOfAProcess) {
+#if defined(__SANITIZE_ADDRESS__)
+  GTEST_SKIP() << "the sanitizer needs memory of its own";
+#endif
+  const ScratchFolder folder;
+  const std::string run = folder.write("run.toml", tiny_run(folder / "run", fsdp));
+  std::vector<std::string> settings;
+  for (const char* key :
+       {"model.hidden_size=256", "model.intermediate_size=704", "model.vocab_size=8192", "model.num_hidden_layers=4",
+        "data.sequence_length=256", "train.steps=3", "train.micro_batch=2", "train.loss_chunk=1024"})
+    settings.insert(settings.end(), {"--set", key});
+  for (const int ranks : {1, 2}) {
+    SCOPED_TRACE(ranks);
+    std::vector<std::string> question{run, "--ranks", std::to_string(ranks)}, training{"train", run};
+    question.insert(question.end(), settings.begin(), settings.end());
+    training.insert(training.end(), settings.begin(), settings.end());
+    const Json memory = inspect(folder, question).at("memory");
+    if (!memory.contains("process")) GTEST_SKIP() << "the memory is that of a device";
+    const Outcome trained = run_program(folder, ranks, training);
+    ASSERT_EQ(trained.code, 0) << trained.err;
+    const auto told = memory.at("process").get<double>(), seen = static_cast<double>(trained.resident);
+    std::printf("%d ranks: %.0f MiB in memory, %.0f told\n", ranks, seen / (1 << 20), told / (1 << 20));
+    EXPECT_LT(seen, 1.1 * told);
+    EXPECT_GT(seen, 0.9 * told);
+  }
 }
 
 // Weights of bf16 stand beside the fp32 masters; gathered units and activations take half.

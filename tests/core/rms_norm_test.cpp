@@ -47,6 +47,14 @@ Forward<T> forward(Size n, const std::vector<T>& x, const std::vector<T>& w) {
   const auto y = device(std::vector<T>(x.size(), T(nan<float>)), n.rows, n.columns);
   const auto r = device(std::vector<Accumulator<T>>(n.rows, nan<float>));
   rms_norm<T>(Exec(), device(x, n.rows, n.columns), device(w), eps, y, r);
+  const auto again = device(std::vector<T>(x.size(), T(nan<float>)), n.rows, n.columns);
+  const auto residual = device(std::vector<T>(x.size(), T(nan<float>)), n.rows, n.columns);
+  rms_norm<T>(Exec(), device(x, n.rows, n.columns), device(w), eps, again, r, residual);
+  const auto same = [&](const std::vector<T>& a, const std::vector<T>& b) {
+    return std::memcmp(a.data(), b.data(), x.size() * sizeof(T)) == 0;
+  };
+  EXPECT_TRUE(same(host(residual), x)) << "the residual is x";
+  EXPECT_TRUE(same(host(again), host(y))) << "with a residual, y is another";
   return {host(y), host(r)};
 }
 
