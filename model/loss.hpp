@@ -2,7 +2,8 @@
 /// Apache-2.0
 ///
 /// In bf16 the logits are fp32, and so is all that is computed from them; their gradient is rounded once, for the
-/// products with it.
+/// products with it. So fewer rows of logits exist at once than of their gradient, which is added up over a whole
+/// chunk.
 #pragma once
 
 #include "core/array.hpp"
@@ -16,8 +17,12 @@ template <class T>
 class Loss {
  public:
   using R = Accumulator<T>;
-  /// `rows`: the most tokens of a micro-batch (N); `chunk`: tokens whose logits (chunk, V) exist at once.
+  /// `rows`: the most tokens of a micro-batch (N); `chunk`: tokens whose logits, or in bf16 gradients of logits,
+  /// (chunk, V) exist at once.
   Loss(const LlamaConfig& config, std::size_t rows, std::size_t chunk);
+
+  /// Rows of the logits of a chunk that exist at once: all where their gradient takes their place, else a quarter.
+  static std::size_t logit_rows(std::size_t chunk);
 
   /// Sum over counted targets of -log p(target); x: (N, C) residual stream after the last block.
   double forward(const Exec& exec, const HeadTensors<const T>& head, View2<const T> x,
@@ -32,15 +37,15 @@ class Loss {
   View2<R> logits(const Exec& exec, const HeadTensors<const T>& head, View2<const T> x);
 
  private:
-  /// Losses of a chunk's rows, and the gradient of the logits: in their place where T holds them.
-  View2<const T> cross_entropy_of(const Exec& exec, View1<const std::int32_t> targets, double scale, View2<R> logits,
-                                  View1<R> losses);
+  /// Losses of the rows `normed` of a chunk, and the gradient of their logits: in their place where T holds them.
+  View2<const T> logit_gradients(const Exec& exec, const HeadTensors<const T>& head, View2<const T> normed,
+                                 View1<const std::int32_t> targets, double scale, View1<R> losses);
   View2<T> normalised(const Exec& exec, const HeadTensors<const T>& head, View2<const T> x);
 
   double eps_;
   std::size_t chunk_;
   View2<T> normed_, dnormed_;  // (N, C)
-  View2<R> logits_;            // (chunk, V)
+  View2<R> logits_;            // (logit_rows, V)
   View2<T> dlogits_;           // (chunk, V) in bf16
   View1<R> reciprocal_, losses_, norm_partial_;
   View1<double> partial_sums_;

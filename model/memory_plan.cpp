@@ -5,6 +5,7 @@
 #include "core/gemm.hpp"
 #include "core/norm.hpp"
 #include "core/rms_norm.hpp"
+#include "model/loss.hpp"
 #include "model/parameters.hpp"
 #include "parallel/federation_slices.hpp"
 #include "parallel/nccl_buffers.hpp"
@@ -129,7 +130,7 @@ class Planner {
     if (options_.shape.packing == Packing::documents) add(work, "document_starts", i32(n));
 
     const Bytes chunk = std::min(n, size(options_.shape.loss_chunk));
-    add(MemoryUse::logits, "logits", r(chunk * v));
+    add(MemoryUse::logits, "logits", r((mixed() ? Loss<bf16>::logit_rows(chunk) : chunk) * v));
     if (mixed()) add(MemoryUse::logits, "dlogits", t(chunk * v));
   }
 

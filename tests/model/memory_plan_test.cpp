@@ -312,8 +312,12 @@ TEST(MemoryPlan, MomentsAndElementsFollowTheOptions) {
   const MemoryPlan half = plan_memory(config, options);
   EXPECT_EQ(half.of(MemoryUse::master), single.of(MemoryUse::master));
   EXPECT_EQ(2 * half.of(MemoryUse::weights), half.of(MemoryUse::master));
-  EXPECT_EQ(half.of(MemoryUse::gathered), 0u);                                  // one rank computes on its own weights
-  EXPECT_EQ(2 * half.of(MemoryUse::logits), 3 * single.of(MemoryUse::logits));  // fp32, and their gradient in bf16
+  EXPECT_EQ(half.of(MemoryUse::gathered), 0u);  // one rank computes on its own weights
+  // Logits of all 128 tokens in fp32, and their gradient in bf16; of more tokens fewer logits at once.
+  EXPECT_EQ(2 * half.of(MemoryUse::logits), 3 * single.of(MemoryUse::logits));
+  MemoryOptions longer = options;
+  longer.shape.sequence_length = 1024;
+  EXPECT_EQ(plan_memory(config, longer).of(MemoryUse::logits), 6 * single.of(MemoryUse::logits));
   options.optimizer = OptimizerOptions::Kind::sgd;
   EXPECT_EQ(plan_memory(config, options).of(MemoryUse::moments), 0u);
 }
