@@ -152,6 +152,7 @@ std::vector<UnitRow> unit_rows(const Inspection& inspection) {
 
 // Of a rank on a CPU: the program, its libraries and MPI's own buffers. 57 to 75 MiB were seen with MPICH and oneDNN.
 constexpr std::uint64_t program_bytes = 64 << 20;
+std::uint64_t process_bytes(const MemoryPlan& memory) { return memory.peak() + program_bytes; }
 
 void print(const Inspection& inspection) {
   const LlamaConfig& model = inspection.subject.model;
@@ -196,7 +197,7 @@ void print(const Inspection& inspection) {
   fmt::print("  {:<16}{:>12}  with {}\n", "peak", human_bytes(memory.peak()), largest->what);
   if (kernels_on_host)
     fmt::print("  {:<16}{:>12}  with the program, its libraries and MPI's own buffers, about {}\n", "process",
-               human_bytes(memory.peak() + program_bytes), human_bytes(program_bytes));
+               human_bytes(process_bytes(memory)), human_bytes(program_bytes));
   fmt::print("\ncheckpoint   {} a save{}\n", human_bytes(inspection.checkpoint),
              inspection.checkpoint_in_round == inspection.checkpoint
                  ? ""
@@ -237,7 +238,7 @@ Json to_json(const Inspection& inspection) {
   }
   memory["total"] = inspection.memory.total();
   memory["peak"] = inspection.memory.peak();
-  if (kernels_on_host) memory["process"] = inspection.memory.peak() + program_bytes;
+  if (kernels_on_host) memory["process"] = process_bytes(inspection.memory);
   out["checkpoint"] = {{"bytes", inspection.checkpoint}, {"bytes_in_round", inspection.checkpoint_in_round}};
   return out;
 }

@@ -17,7 +17,10 @@ Loss<T>::Loss(const LlamaConfig& config, std::size_t rows, std::size_t chunk)
   normed_ = allocate<T>("atoll::final_normed", rows, c);
   dnormed_ = allocate<T>("atoll::final_dnormed", rows, c);
   logits_ = allocate<R>("atoll::logits", logit_rows(chunk_), v);
-  if (!std::is_same_v<T, R>) dlogits_ = allocate<T>("atoll::dlogits", chunk_, v);
+  if constexpr (std::is_same_v<T, R>)
+    dlogits_ = logits_;
+  else
+    dlogits_ = allocate<T>("atoll::dlogits", chunk_, v);
   reciprocal_ = allocate<R>("atoll::final_reciprocal", rows);
   losses_ = allocate<R>("atoll::losses", rows);
   norm_partial_ = allocate<R>("atoll::final_norm_partial", rms_norm_workspace(c));
@@ -52,10 +55,7 @@ View2<const T> Loss<T>::logit_gradients(const Exec& exec, const HeadTensors<cons
     else
       cross_entropy<T>(exec, wanted, scale, logits, row_block(dlogits_, begin, n), found);
   }
-  if constexpr (std::is_same_v<T, R>)
-    return row_block(logits_, 0, rows);
-  else
-    return row_block(dlogits_, 0, rows);
+  return row_block(dlogits_, 0, rows);
 }
 
 template <class T>

@@ -46,7 +46,7 @@ class Loss {
   std::size_t chunk_;
   View2<T> normed_, dnormed_;  // (N, C)
   View2<R> logits_;            // (logit_rows, V)
-  View2<T> dlogits_;           // (chunk, V) in bf16
+  View2<T> dlogits_;           // (chunk, V); in bf16 an array of its own, else the logits
   View1<R> reciprocal_, losses_, norm_partial_;
   View1<double> partial_sums_;
 };
